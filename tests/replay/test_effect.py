@@ -7,8 +7,9 @@ from ctxfs.errors import ConfigError
 from ctxfs.llm.base import Usage
 from ctxfs.models.prices import Prices
 from ctxfs.replay.effect import effect
-from ctxfs.replay.journal_costs import Account, Departure, Rewrite
+from ctxfs.replay.journal_costs import Account, Departure
 from ctxfs.session.records import CallMade, EvictionSet
+from ctxfs.timeline.calls import Call
 
 RATES = EvictionSet(rates=Rates(read=0.1, write=1.25, output=5.0).to_mapping(), window_tokens=10_000)
 
@@ -18,8 +19,11 @@ def costs(model: str = "m") -> Account:
     left = Departure(item_ids=("a",), reason="due", after_call=1, tokens_before=1_200, tokens_after=200, sent=True)
     return Account(
         departures=(left,),
-        rewrites=(Rewrite(after_call=1, tokens=300, kept=50),),
-        contexts=(2_000, 1_000, 1_000),
+        requests=(
+            Call(number=1, end=0, tokens=2_000),
+            Call(number=2, end=0, tokens=1_000, evicted=1_000, rewritten=300, kept=50),
+            Call(number=3, end=0, tokens=1_001, evicted=1_000),
+        ),
         calls=(CallMade(number=1, usage=Usage(), model=model),),
     )
 
@@ -32,9 +36,13 @@ def test_what_was_saved_less_what_it_cost() -> None:
     assert found.net_usd == pytest.approx(-145 * 10 / 1e6)
 
 
-def test_no_more_is_saved_than_the_window_has_room_for() -> None:
-    narrow = EvictionSet(rates=RATES.rates, window_tokens=1_400)
-    assert effect(costs(), narrow).saved == pytest.approx(0.1 * 400 * 2)
+def test_nothing_is_compared_with_a_session_that_would_not_have_fitted_the_window() -> None:
+    assert effect(costs(), RATES).too_long_from is None
+    narrow = effect(costs(), EvictionSet(rates=RATES.rates, window_tokens=2_000))
+    assert narrow.too_long_from == 3
+    assert [narrow.saved, narrow.rewriting] == pytest.approx([0.1 * 1_000, 345])
+    small = effect(costs(), EvictionSet(rates=RATES.rates, window_tokens=1_999))
+    assert (small.too_long_from, small.evictions, small.saved, small.rewriting, small.net) == (1, 1, 0, 0, 0)
 
 
 def test_without_recorded_rules_the_defaults_hold_and_no_model_has_no_dollars() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 
@@ -10,11 +11,27 @@ from ctxfs.economics.prices import Rates
 from ctxfs.items import ContentRange, ItemType
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from ctxfs.replay.journal_costs import Account, Rewrite, account
+from ctxfs.replay.journal_costs import Account, ReadBack, account
 from ctxfs.session.records import CallMade, Decided, ItemAdded, Record, Removed, Replaced, Restored
 from session_items import make_item, stored_record
 
 RATES = Rates(read=0.1, write=1.1, output=5.0)
+
+
+class Rewrite(NamedTuple):
+    """What the call after ``after_call`` wrote again, and what stood before the change."""
+
+    after_call: int
+    tokens: int
+    kept: int | None
+
+
+def rewrites(told: Account) -> tuple[Rewrite, ...]:
+    return tuple(Rewrite(call.number - 1, call.rewritten, call.kept) for call in told.requests if call.rewritten)
+
+
+def contexts(told: Account) -> list[int]:
+    return [call.tokens for call in told.requests]
 
 
 def added(
@@ -31,7 +48,7 @@ def reply(number: int) -> ItemAdded:
     return added(f"msg_{number}", 10, AssistantMessage("go on"))
 
 
-def replaced(item_id: str, tokens: int, reason: str = "due", trimmed: tuple[int, ...] = ()) -> Replaced:
+def replaced(item_id: str, tokens: int, reason: str = "due") -> Replaced:
     return Replaced(
         item_id=item_id,
         content="…",
@@ -39,7 +56,6 @@ def replaced(item_id: str, tokens: int, reason: str = "due", trimmed: tuple[int,
         path=f"{item_id}.json",
         destroyed=True,
         reason=reason,
-        trimmed=trimmed,
     )
 
 
@@ -83,7 +99,7 @@ def test_in_a_history_that_a_framework_owns_a_call_writes_again_what_stands_behi
         decided(70, Why.EXPIRED),
     ]
     costs = account([*records, called(400), decided(40)])
-    assert costs.rewrites == (Rewrite(after_call=1, tokens=300, kept=0),), (
+    assert rewrites(costs) == (Rewrite(after_call=1, tokens=300, kept=0),), (
         "not a cold cache, and not what was never sent"
     )
     assert costs.rewriting(RATES) == pytest.approx(300.0)
@@ -94,11 +110,13 @@ def test_what_leaves_such_a_history_unsent_takes_nothing_from_the_cache() -> Non
     records: list[Record] = [called(1_000), decided(100)]
     alone = account([*records, called(300)])
     beside = account([*records, decided(0, sent=False), called(300)])
-    assert alone.rewrites == beside.rewrites == (Rewrite(after_call=1, tokens=100, kept=50),)
+    assert rewrites(alone) == rewrites(beside) == (Rewrite(after_call=1, tokens=100, kept=50),)
 
 
 def test_a_session_without_evictions() -> None:
-    assert account(session()) == Account(contexts=(100, 1_110, 2_120))
+    told = account(session())
+    assert (told.departures, rewrites(told), told.read_backs, told.calls) == ((), (), (), ())
+    assert contexts(told) == [100, 1_110, 2_120]
     assert account(session()).replies == 3
     assert account(()).saved() == 0.0
 
@@ -109,23 +127,27 @@ def test_what_was_sent_saves_its_reads_and_costs_a_rewrite_of_what_stands_behind
     assert (left.item_ids, left.reason, left.after_call, left.sent) == (("call_1",), "grep keeps its last 1", 3, True)
     assert (left.tokens_freed, told.calls_since(left)) == (950, 2)
     assert told.saved(RATES) == pytest.approx(950 * 0.1 * 2)
-    assert told.rewrites == (Rewrite(after_call=3, tokens=50 + 10 + 1_000 + 10, kept=110),)
+    assert rewrites(told) == (Rewrite(after_call=3, tokens=50 + 10 + 1_000 + 10, kept=110),)
     assert told.rewriting(RATES) == pytest.approx(1_070)
 
 
-def test_no_call_saves_more_than_the_window_had_room_for() -> None:
+def test_nothing_is_saved_from_the_call_on_that_would_not_have_fitted_the_window() -> None:
     told = account([*session(), replaced("call_1", 50), replaced("call_2", 50), reply(4), reply(5)])
-    assert told.contexts[3:] == (230, 240)
+    assert contexts(told)[3:] == [230, 240]
     assert told.saved(RATES) == pytest.approx(1_900 * 0.1 * 2)
-    assert told.saved(RATES, window_tokens=1_000) == pytest.approx((770 + 760) * 0.1)
-    assert told.saved(RATES, window_tokens=235) == pytest.approx(5 * 0.1)
-    assert told.saved(RATES, window_tokens=100) == 0.0
+    assert told.saved(RATES, window_tokens=2_140) == told.saved(RATES), "the last request would have had 2,140 tokens"
+    assert (told.too_long_from(2_140), told.too_long_from(2_139), told.too_long_from(1_000)) == (None, 5, 2)
+    assert told.saved(RATES, window_tokens=2_139) == pytest.approx(1_900 * 0.1)
+    assert told.saved(RATES, window_tokens=2_000) == 0.0
+    assert told.rewriting(RATES) == told.rewriting(RATES, window_tokens=2_139) > 0.0
+    assert told.rewriting(RATES, window_tokens=2_000) == 0.0, "no more is it charged for what could not have been"
 
 
-def test_what_was_never_sent_saves_no_more_writing_than_the_window_had_room_for() -> None:
-    told = account([*session(), result(3, 1_000), replaced("call_3", 60), reply(4)])
-    assert told.contexts[3] == 2_190
-    assert told.saved(RATES, window_tokens=2_500) == pytest.approx(310 * 1.1)
+def test_what_was_saved_before_it_came_back_stays_saved() -> None:
+    records: list[Record] = [*session(), stored_record(), replaced("call_1", 50), reply(4), Restored(item_id="call_1")]
+    told = account([*records, reply(5)])
+    assert told.saved(RATES) == pytest.approx(950 * 0.1)
+    assert [call.evicted for call in told.requests] == [0, 0, 0, 950, 0]
 
 
 def test_the_context_is_counted_as_items_are_archived_and_restored() -> None:
@@ -142,13 +164,13 @@ def test_the_context_is_counted_as_items_are_archived_and_restored() -> None:
             reply(5),
         ]
     )
-    assert told.contexts[3] == 2_130 + 30 - 1_010
-    assert told.contexts[4] == told.contexts[3] + 10
+    assert contexts(told)[3] == 2_130 + 30 - 1_010
+    assert contexts(told)[4] == contexts(told)[3] + 10
 
 
 def test_a_batch_is_written_anew_once() -> None:
     told = account([*session(), replaced("call_2", 50), replaced("call_1", 50), reply(4)])
-    assert told.rewrites == (Rewrite(after_call=3, tokens=50 + 10 + 50 + 10, kept=110),)
+    assert rewrites(told) == (Rewrite(after_call=3, tokens=50 + 10 + 50 + 10, kept=110),)
 
 
 def test_what_leaves_before_it_is_sent_is_never_written_and_rewrites_nothing() -> None:
@@ -156,7 +178,7 @@ def test_what_leaves_before_it_is_sent_is_never_written_and_rewrites_nothing() -
     (left,) = told.departures
     assert not left.sent
     assert told.saved(RATES) == pytest.approx(940 * 1.1 + 940 * 0.1)
-    assert told.rewrites == ()
+    assert rewrites(told) == ()
 
 
 def test_what_no_call_followed_saved_and_cost_nothing_yet() -> None:
@@ -173,13 +195,13 @@ COLD_IN_0_1 = "leaves: the cache has expired, so nothing is rewritten for it"
 def test_with_a_cold_cache_nothing_is_rewritten_for_it(reason: str) -> None:
     told = account([*session(), replaced("call_1", 50, reason), reply(4)])
     assert told.departures[0].sent
-    assert told.rewrites == ()
+    assert rewrites(told) == ()
 
 
 def test_what_is_read_back_has_its_price() -> None:
     source = ContentRange(item_id="call_1", path="/s/call_1.json", first_line=3, last_line=9)
     told = account([*session(), replaced("call_1", 50), reply(4), result(3, 200, source), reply(5)])
-    assert told.read_backs == ((source, 200),)
+    assert told.read_backs == (ReadBack(source, 200, after_call=4),)
     assert told.reading_back(RATES) == pytest.approx(220)
 
 
@@ -193,13 +215,14 @@ def test_items_that_left_in_an_archive_are_one_departure() -> None:
     (left,) = told.departures
     assert (left.item_ids, left.archive) == (("msg_1", "call_1"), "msg_9")
     assert (left.tokens_before, left.tokens_after) == (1_010, 80)
-    assert told.rewrites == (Rewrite(after_call=3, tokens=10 + 1_000 + 10, kept=100),)
+    assert rewrites(told) == (Rewrite(after_call=3, tokens=10 + 1_000 + 10, kept=100),)
 
 
 def test_the_end_of_a_context_that_is_removed_makes_nothing_be_written_anew() -> None:
     told = account([*session(), Removed(item_ids=("call_2", "msg_3"), reason="dropped"), reply(4)])
-    assert told.departures[0].tokens_freed == 1_010
-    assert told.rewrites == ()
+    assert told.departures == (), "nothing was evicted: they are gone"
+    assert [call.evicted for call in told.requests] == [0] * 4
+    assert rewrites(told) == ()
 
 
 def test_what_was_restored_has_not_left() -> None:
@@ -207,7 +230,7 @@ def test_what_was_restored_has_not_left() -> None:
         [*session(), stored_record(), replaced("call_1", 50), reply(4), Restored(item_id="call_1"), reply(5)]
     )
     assert told.departures == ()
-    assert [rewrite.after_call for rewrite in told.rewrites] == [3, 4]
+    assert [rewrite.after_call for rewrite in rewrites(told)] == [3, 4]
 
 
 @pytest.mark.parametrize("arguments_stored", [True, False])
@@ -219,7 +242,15 @@ def test_arguments_that_left_are_named_by_their_file(arguments_stored: bool) -> 
         *session(),
         reply_with_call,
         *([stored] if arguments_stored else []),
-        replaced("msg_7", 90, "", (1,)),
+        Replaced(
+            item_id="msg_7",
+            content=({"type": "text", "text": "I write"}, {**call, "input": {}}),
+            token_count=90,
+            path=None,
+            destroyed=False,
+            reason="",
+            trimmed=(1,),
+        ),
     ]
     (left,) = account(records).departures
     assert left.item_ids == (("call_7.input",) if arguments_stored else ("msg_7",))
@@ -233,6 +264,20 @@ def test_records_about_items_that_are_not_there_change_nothing() -> None:
         Restored(item_id="call_9"),
     ]
     assert account([*session(), *strange]) == account(session())
+
+
+def test_a_shorter_placeholder_is_no_second_eviction() -> None:
+    told = account([*session(), replaced("call_1", 50), reply(4), replaced("call_1", 10), reply(5)])
+    (left,) = told.departures
+    assert (left.after_call, left.tokens_before, left.tokens_after) == (3, 1_000, 10)
+    assert [call.evicted for call in told.requests] == [0, 0, 0, 950, 990]
+    archived: list[Record] = [
+        added("arch", 30, UserMessage("archived")),
+        Removed(item_ids=("msg_1", "call_1"), reason="full", archive="arch"),
+    ]
+    both = account([*session(), replaced("call_1", 50), *archived, reply(4)])
+    assert [left.tokens_freed for left in both.departures] == [950, 10 + 50 - 30]
+    assert both.requests[-1].evicted == 950 + 10 + 50 - 30
 
 
 def test_the_billed_calls_are_told_as_they_were() -> None:

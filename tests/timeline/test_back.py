@@ -33,6 +33,7 @@ from ctxfs.session.records import ContentRemoved, ItemAdded, Record, Removed, Re
 from ctxfs.testing import MemoryStore
 from ctxfs.timeline.back import Back, undone
 from ctxfs.timeline.reading import read_timeline
+from ctxfs.timeline.timeline import Timeline
 from ctxfs.tokens import CharsCounter
 from ctxfs.tools.decorator import tool
 from session_items import make_item, stored_record
@@ -213,8 +214,10 @@ def test_a_longer_placeholder_that_is_back_is_no_eviction() -> None:
                 item_id="c1", content=text, token_count=tokens, path="x", destroyed=True, reason="due", change=change
             )
         )
-    assert len(account(records[:3]).departures) == 2
-    assert account(records).departures == ()
+    (shortened,) = account(records[:3]).departures
+    (longer,) = account(records).departures
+    assert (shortened.tokens_after, longer.tokens_after) == (10, 60), "its content is still out, once"
+    assert [one.what for one in Timeline(records).history()] == ["added", "evicted", "shortened", "restored"]
 
 
 async def test_one_exchange_of_an_archive_comes_back_and_the_archive_stays_for_the_rest() -> None:

@@ -76,6 +76,7 @@ def life(item_id: str, *events: Event, repeated: tuple[int, ...] = ()) -> ItemLi
         tokens=9,
         call=1,
         events=events,
+        left=next((event for event in reversed(events) if event.is_eviction), None),
         repeated=repeated,
     )
 

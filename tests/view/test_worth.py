@@ -16,6 +16,7 @@ from ctxfs.view.activity import Activity
 from ctxfs.view.findings import Unfinished
 from ctxfs.view.sources import OpenSession
 from ctxfs.view.worth import Unevicted, unevicted, worth
+from session_items import stored_record
 from view.test_activity import BEGINNING, PRICES, asked, bill, replaced, result, told
 
 UNIT = PRICES.input / 1e6
@@ -64,7 +65,7 @@ def test_what_was_never_sent_saves_being_written() -> None:
 
 def test_nothing_is_saved_once_it_is_back_and_no_dollars_are_known_without_prices() -> None:
     restored = Restored(item_id="call_1", reason="asked")
-    activity = told(*BEGINNING, replaced("call_1", 40), asked(3), restored, asked(4), asked(5))
+    activity = told(*BEGINNING, stored_record(), replaced("call_1", 40), asked(3), restored, asked(4), asked(5))
     life = activity.items["call_1"]
     found = worth(activity, life, life.events[0])
     assert (found.calls, found.saved_tokens) == (1, 960)

@@ -18,7 +18,6 @@ from ctxfs.session.names import TERMINAL, short_name
 from ctxfs.session.records import (
     CallMade,
     Closed,
-    ItemAdded,
     Record,
     Removed,
     Replaced,
@@ -29,6 +28,7 @@ from ctxfs.session.records import (
     WriterOpened,
 )
 from ctxfs.session.state import SessionState
+from ctxfs.timeline.lives import Lives
 
 __all__ = ["Collectable", "PrunePlan", "file_bytes", "plan_prune"]
 
@@ -119,32 +119,32 @@ def file_bytes(stored: Stored) -> int:
 
 @dataclass(slots=True)
 class _Found:
-    """A journal, folded. ``left``: items that were removed from the context, as they were, and when."""
+    """A journal that was read. ``left``: items that were removed from the context, as they were, and when."""
 
-    state: SessionState = field(default_factory=SessionState)
+    reading: Lives = field(default_factory=Lives)
     left: dict[str, tuple[float, ContextItem]] = field(default_factory=dict)
-    items: set[str] = field(default_factory=set)
     unknown: bool = False
     rebuilt: bool = False
     clock: float = 0.0
+
+    @property
+    def state(self) -> SessionState:
+        return self.reading.state
 
 
 def _found(records: Iterable[Record]) -> _Found:
     found = _Found()
     for record in records:
         found.clock = max(found.clock, _time_of(record))
-        match record:
-            case UnknownRecord():
-                found.unknown = True
-            case SessionStarted():
-                found.rebuilt |= record.rebuilt
-            case ItemAdded():
-                found.items.add(record.item.id)
-                found.left.pop(record.item.id, None)
-            case Removed():
-                items = (found.state.items[i] for i in record.item_ids if i in found.state.items)
-                found.left.update((item.id, (record.at or found.clock, item)) for item in items)
-        found.state.apply(record)
+        if isinstance(record, UnknownRecord):
+            found.unknown = True
+        if isinstance(record, SessionStarted):
+            found.rebuilt |= record.rebuilt
+        for change in found.reading.take(record).changes:
+            life = found.reading.lives[change.item_id]
+            found.left.pop(life.item_id, None)
+            if life.removed is not None:
+                found.left[life.item_id] = (change.at or found.clock, life.removed)
     return found
 
 
@@ -193,7 +193,7 @@ def _kept(found: _Found, *, now: float, undo_s: float, grace_s: float, archived_
     for stored in state.stored.values():
         if now - stored.offloaded_at < grace_s:
             keep([stored.item_id], "it was stored lately")
-        elif stored.item_id not in found.items and not _belongs_to_an_item(stored):
+        elif stored.item_id not in found.reading.lives and not _belongs_to_an_item(stored):
             keep([stored.item_id], "a program stored it, and may read it again")
     return kept
 

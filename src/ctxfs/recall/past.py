@@ -8,8 +8,8 @@ from ctxfs.content.stored import Stored
 from ctxfs.items import ItemType
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import Block, Content, text_with
-from ctxfs.session.records import CallMade, ContentRemoved, Decided, ItemAdded, Record, Removed, Replaced, Restored
-from ctxfs.timeline.calls import CallCounter
+from ctxfs.session.records import CallMade, ContentRemoved, Decided, ItemAdded, Record, Removed
+from ctxfs.timeline.lives import Lives
 
 __all__ = ["RECALL_TOOLS", "Past", "PastItem", "content_text"]
 
@@ -45,7 +45,7 @@ class Past:
 
     def __init__(self) -> None:
         self.items: dict[str, PastItem] = {}
-        self._counter = CallCounter()
+        self._lives = Lives()
         self.prompt_tokens = 0
         """The tokens of the last request, by our own count; 0: not known."""
         self.erased = 0
@@ -55,35 +55,30 @@ class Past:
     @property
     def calls(self) -> int:
         """How often the model was called."""
-        return self._counter.calls
+        return len(self._lives.calls)
 
     def take(self, records: Iterable[Record]) -> None:
         """Take in the next records."""
         for record in records:
-            self._counter.take(record)
+            step = self._lives.take(record)
             match record:
-                case ItemAdded():
+                case ItemAdded(returned=False):
                     self._add(record)
                 case Stored():
                     self._store(record)
                 case Removed():
-                    self._remove(record)
-                case Replaced(destroyed=False, trimmed=()) | Restored():
-                    self._came_back(record.item_id)
-                case Replaced():
-                    self._left(record.item_id)
+                    self._hide_archive(record)
                 case Decided():
                     self._decided(record)
                 case CallMade(summary=False):
                     self.prompt_tokens = record.counted_tokens
                 case ContentRemoved(erased=True):
                     self._erase(record.item_id)
+            for change in step.changes:
+                self._follow(change.item_id)
 
     def _add(self, record: ItemAdded) -> None:
         item = record.item
-        if record.returned:
-            self._came_back(item.id)
-            return
         if item.source is not None or item.tool_name in RECALL_TOOLS:
             self._hide(item.id)
             return
@@ -95,10 +90,9 @@ class Past:
             item_id=item.id,
             item_type=item.item_type,
             tool_name=item.tool_name,
-            call=self.calls + (not record.is_reply),
+            call=self._lives.lives[item.id].entered,
             text=None if in_file else content_text(item.message.content),
             tokens=item.content_tokens,
-            left_after=self.calls if item.destroyed else None,
         )
 
     def _store(self, record: Stored) -> None:
@@ -115,29 +109,24 @@ class Past:
             text=None,
         )
 
-    def _remove(self, record: Removed) -> None:
-        if record.archive is not None and record.archive in self.items:
-            archive = self.items[record.archive]
-            if archive.text is None:
-                self._hide(record.archive)
-        for item_id in record.item_ids:
-            self._left(item_id)
-
-    def _left(self, item_id: str) -> None:
-        if item_id in self.items:
-            self.items[item_id] = replace(self.items[item_id], left_after=self.calls)
+    def _hide_archive(self, record: Removed) -> None:
+        archive = self.items.get(record.archive or "")
+        if archive is not None and archive.text is None:
+            self._hide(archive.item_id)
 
     def _decided(self, record: Decided) -> None:
         """A part left a framework's history; only now is it known that it was there, and since when."""
-        if (item := self.items.get(record.item_id)) is None:
-            return
-        call = item.call if item.left_after is not None else max(1, self.calls + 1 - record.replies_since)
-        tokens = item.tokens or record.tokens_before
-        self.items[item.item_id] = replace(item, call=call, tokens=tokens, left_after=self.calls)
+        item = self.items.get(record.item_id)
+        if item is not None and item.left_after is None:
+            entered = self._lives.lives[record.item_id].entered
+            self.items[item.item_id] = replace(item, call=entered, tokens=item.tokens or record.tokens_before)
 
-    def _came_back(self, item_id: str) -> None:
-        if item_id in self.items:
-            self.items[item_id] = replace(self.items[item_id], left_after=None)
+    def _follow(self, item_id: str) -> None:
+        """Take over from the item's life whether it is in the context."""
+        item = self.items.get(item_id)
+        if item is not None:
+            left = self._lives.lives[item_id].left
+            self.items[item_id] = replace(item, left_after=None if left is None else left.after_call)
 
     def _erase(self, item_id: str) -> None:
         self.erased += 1

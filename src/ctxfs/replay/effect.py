@@ -31,7 +31,9 @@ class Effect:
 
     ``saved``: what the calls since did not have to read. ``rewriting``: what writing the cache again cost.
     ``reading_back``: what the lines cost that were read back. ``net`` is what is left of ``saved``. ``net_usd`` None:
-    the prices of the model are not known.
+    the prices of the model are not known. ``too_long_from``: the first call whose context would not have fitted the
+    window without eviction; ``saved``, ``rewriting``, ``reading_back`` and ``net`` then count the calls before it only,
+    since the session could not have gone on. None: all calls would have fitted.
     """
 
     evictions: int
@@ -42,6 +44,7 @@ class Effect:
     reading_back: float
     net: float
     net_usd: float | None
+    too_long_from: int | None = None
 
 
 def effect(costs: Account, rules: EvictionSet | None, *, prices: Prices | None = None) -> Effect:
@@ -57,7 +60,8 @@ def effect(costs: Account, rules: EvictionSet | None, *, prices: Prices | None =
     rates = recorded_rates(rules) or (Rates.of(listed) if listed else ANTHROPIC_RATES)
     window_tokens = rules.window_tokens or Budget.of_model(model, warns=False).limit_tokens
     saved = costs.saved(rates, window_tokens=window_tokens)
-    rewriting, reading_back = costs.rewriting(rates), costs.reading_back(rates)
+    rewriting = costs.rewriting(rates, window_tokens=window_tokens)
+    reading_back = costs.reading_back(rates, window_tokens=window_tokens)
     net = saved - rewriting - reading_back
     return Effect(
         evictions=len(costs.departures),
@@ -68,6 +72,7 @@ def effect(costs: Account, rules: EvictionSet | None, *, prices: Prices | None =
         reading_back=reading_back,
         net=net,
         net_usd=net * listed.input / _MILLION if listed else None,
+        too_long_from=costs.too_long_from(window_tokens),
     )
 
 

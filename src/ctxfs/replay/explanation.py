@@ -127,8 +127,8 @@ async def explain(fs: ContextFileSystem, *, prices: Prices | None = None) -> Exp
 
 def _context_tokens(held: Sequence[Entry], costs: Account) -> int:
     """What the context takes; of a history that a framework owns, what it took in the last call that was billed."""
-    if costs.contexts and all(entry.item is None for entry in held):
-        return costs.contexts[-1]
+    if costs.requests and all(entry.item is None for entry in held):
+        return costs.requests[-1].tokens
     return sum(entry.tokens for entry in held)
 
 
@@ -191,7 +191,7 @@ class _Reasons:
         self._due = {offload.item_id for offload in plan.offloads}
         self._decisions = decisions
         self._departures: dict[str, Departure] = {}
-        for departure in costs.departures:  # of an item whose placeholder shrank later, the first counts
+        for departure in costs.departures:  # of an item that was archived later, the first counts
             for item_id in departure.item_ids:
                 self._departures.setdefault(item_id, departure)
         self._archives = {d.archive: d for d in reversed(costs.departures) if d.archive is not None}

@@ -10,10 +10,10 @@ from ctxfs.errors import ContentGone, NotRestorable, UnknownItem
 from ctxfs.eviction.compaction import with_exchanges
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage
-from ctxfs.session.names import safe_name
 from ctxfs.session.records import ItemAdded, Pinned, Record, Removed, Replaced, Restored, Undone
 from ctxfs.session.state import SessionState, fold
 from ctxfs.timeline.changes import change_id
+from ctxfs.timeline.lives import input_ids
 
 __all__ = ["Back", "pinned", "restored", "undone", "unpinned"]
 
@@ -142,10 +142,10 @@ class _Draft:
         """Raise ``ContentGone`` if an item that comes back has, or names, a content that was removed on purpose."""
         removed = self.state.removed
         for item in (self.state.items[i] for i in self._item_ids if i in self.state.items):
-            content = item.message.content
-            trimmed = [] if isinstance(content, str) else [content[n] for n in item.trimmed if n < len(content)]
-            named = [safe_name(f"{block['id']}.input") for block in trimmed]
-            named += [item.id] if item.source is None else [item.source.item_id]
+            named = [
+                *input_ids(item.message.content, item.trimmed),
+                item.id if item.source is None else item.source.item_id,
+            ]
             for item_id in named:
                 if item_id in removed:
                     raise ContentGone(item_id, str(removed[item_id]))
@@ -243,9 +243,7 @@ def _as_entered(records: Sequence[Record], item_id: str) -> ContextItem:
 def _reply_of(item_id: str, state: SessionState) -> ContextItem | None:
     """The reply whose call had the arguments that are stored as ``item_id``; None: it is not in the context."""
     for item in state.items.values():
-        content = item.message.content if isinstance(item.message, AssistantMessage) else ""
-        blocks = [] if isinstance(content, str) else [content[place] for place in item.trimmed if place < len(content)]
-        if any(safe_name(f"{block['id']}.input") == item_id for block in blocks):
+        if isinstance(item.message, AssistantMessage) and item_id in input_ids(item.message.content, item.trimmed):
             return item
     return None
 

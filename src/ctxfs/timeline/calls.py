@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from ctxfs.llm.base import Usage
-from ctxfs.session.records import CallMade, ItemAdded, Record, RequestSent
+from ctxfs.session.records import CallMade, RequestSent
 
-__all__ = ["Call", "CallCounter"]
+__all__ = ["Call"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +18,12 @@ class Call:
         reply_id: the item of the reply; None where a framework owns the history.
         sent: the record of the request; None: the session was written by a version that did not record it.
         bill: the record of what was billed; None: nothing was recorded.
+        tokens: the request, by our own count.
+        evicted: the tokens that evictions kept out of the request; without any, it would have had ``tokens`` + these.
+        unsent: of these, what would have been in a request for the first time.
+        rewritten: the tokens that the last request had too, behind the first change, so that the cache writes them
+            again.
+        kept: the tokens before that change, which the cache may still hold; None: nothing is written again.
 
     """
 
@@ -26,6 +32,11 @@ class Call:
     reply_id: str | None = None
     sent: RequestSent | None = None
     bill: CallMade | None = None
+    tokens: int = 0
+    evicted: int = 0
+    unsent: int = 0
+    rewritten: int = 0
+    kept: int | None = None
 
     @property
     def sent_at(self) -> float | None:
@@ -46,32 +57,3 @@ class Call:
     def usage(self) -> Usage | None:
         """What the provider billed; None: not recorded."""
         return None if self.bill is None else self.bill.usage
-
-
-class CallCounter:
-    """Counts the calls of the model on a context as a journal's records come; those for summaries do not count.
-
-    Attributes:
-        calls: how many there were so far.
-
-    """
-
-    # A call is known by its reply, if that is an item. Where a framework owns the history there are no items, and a
-    # call is known by its bill.
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self._has_items = False
-
-    def take(self, record: Record) -> bool:
-        """Take in the next record; return whether it marks the next call."""
-        match record:
-            case ItemAdded():
-                self._has_items = True
-                counted = record.is_reply
-            case CallMade(summary=False):
-                counted = not self._has_items
-            case _:
-                counted = False
-        self.calls += counted
-        return counted

@@ -28,9 +28,11 @@ class EventKind(StrEnum):
     """What happened to items, or to the prompt cache."""
 
     EVICTED = "evicted"
+    SHORTENED = "shortened"
     COMPACTED = "compacted"
     READ_BACK = "read back"
     RESTORED = "restored"
+    REMOVED = "removed"
     CACHE_MISSED = "cache missed"
 
 
@@ -97,6 +99,8 @@ class ItemLife:
         tokens: the size of its content; None: not counted.
         call: the first call whose request has it; for a reply, the call that it answers.
         events: what happened to it, in order.
+        left: the event by which its content left the context; ``tokens_after`` is what is there instead now. None: it
+            is there.
         repeated: the calls before which the same tool was called with the same arguments, after the item was evicted.
     """
 
@@ -107,13 +111,8 @@ class ItemLife:
     tokens: int | None
     call: int
     events: tuple[Event, ...] = ()
+    left: Event | None = None
     repeated: tuple[int, ...] = ()
-
-    @property
-    def left(self) -> Event | None:
-        """The event by which it last left the context; None if it is there."""
-        moves = [e for e in self.events if e.kind is not EventKind.READ_BACK]
-        return moves[-1] if moves and moves[-1].kind is not EventKind.RESTORED else None
 
     @property
     def read_backs(self) -> int:

@@ -1,9 +1,9 @@
 """What happened in a session, from its journal, record by record as it grows. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from ctxfs.content.stored import Stored
 from ctxfs.economics.paid import Paid
@@ -12,9 +12,11 @@ from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import AssistantMessage, ToolCall, ToolMessage, text_of
 from ctxfs.models.prices import Prices
 from ctxfs.redaction import Redaction
-from ctxfs.replay.journal_costs import Departure, JournalAccount, items_in
-from ctxfs.session.records import CallMade, EvictionSet, ItemAdded, Record, Restored
+from ctxfs.replay.journal_costs import account_of
+from ctxfs.session.records import CallMade, EvictionSet, ItemAdded, Record
 from ctxfs.session.state import SessionState
+from ctxfs.timeline.changes import ItemChange, What
+from ctxfs.timeline.lives import Lives, Step
 from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife, Part
 
 __all__ = ["ActivityBuilder"]
@@ -39,10 +41,19 @@ _PARTS = {
     ItemType.COMPACTION_SUMMARY: Part.SUMMARY,
 }
 
+_KINDS: Mapping[What, EventKind] = {
+    "evicted": EventKind.EVICTED,
+    "trimmed": EventKind.EVICTED,
+    "shortened": EventKind.SHORTENED,
+    "archived": EventKind.COMPACTED,
+    "removed": EventKind.REMOVED,
+    "restored": EventKind.RESTORED,
+}
+
 
 @dataclass(slots=True)
 class _Draft:
-    """An item's life as far as it is known. ``is_out``: its content is not in the context."""
+    """An item's life as far as it is known."""
 
     item_type: ItemType
     tool: str
@@ -51,8 +62,8 @@ class _Draft:
     call: int
     signature: str = ""
     events: list[Event] = field(default_factory=list)
+    left: Event | None = None
     repeated: list[int] = field(default_factory=list)
-    is_out: bool = False
 
     def life(self, item_id: str) -> ItemLife:
         return ItemLife(
@@ -63,6 +74,7 @@ class _Draft:
             tokens=self.tokens,
             call=self.call,
             events=tuple(self.events),
+            left=self.left,
             repeated=tuple(self.repeated),
         )
 
@@ -79,34 +91,35 @@ class ActivityBuilder:
         self._redaction = redaction
         self._given = prices
         self._prices = Paid(prices, ttl_s=0.0)
-        self._account = JournalAccount()
+        self._lives = Lives()
         self._calls: list[Call] = []
+        self._bills: list[CallMade | None] = []  # of each call
         self._events: list[Event] = []
         self._items: dict[str, _Draft] = {}
+        self._shown: dict[str, ItemLife] = {}  # what ``activity`` returned last of each
+        self._touched: set[str] = set()  # the items to which something happened since
         self._parts = Counter[Part]()
+        self._sizes: dict[str, tuple[Part, int]] = {}  # of each item of the context
+        self._inputs: dict[str, list[str]] = {}  # by reply, the contents of its arguments that are out
         self._asked: dict[str, ToolCall] = {}
         self._by_signature: dict[str, list[str]] = {}
-        self._unbilled: list[int] = []  # the calls since the last bill
-        self._bills: list[CallMade] = []  # consecutive bills, so far
 
     @property
     def state(self) -> SessionState:
         """The state that the records add up to."""
-        return self._account.state
+        return self._lives.state
 
     @property
     def activity(self) -> Activity:
         """The session so far."""
-        account = self._account.account
-        again = {rewrite.after_call: rewrite for rewrite in account.rewrites}
-        calls = [
-            call if (own := again.get(n)) is None else replace(call, rewritten=own.tokens, kept=own.kept)
-            for n, call in enumerate(self._calls)
-        ]
+        for item_id in self._touched:
+            self._shown[item_id] = self._items[item_id].life(item_id)
+        self._touched.clear()
+        account = account_of(self._lives)
         return Activity(
-            calls=tuple(calls),
-            events=tuple(sorted([*self._events, *_misses(calls)], key=lambda event: event.call)),
-            items={item_id: draft.life(item_id) for item_id, draft in self._items.items()},
+            calls=tuple(self._calls),
+            events=tuple(sorted([*self._events, *_misses(self._calls)], key=lambda event: event.call)),
+            items=dict(self._shown),
             account=account,
             usd=self._prices.usd(account.calls) if account.calls else None,
             paid=self._prices,
@@ -118,54 +131,55 @@ class ActivityBuilder:
             self._take(record)
 
     def _take(self, record: Record) -> None:
-        call = self._account.replies + 1
-        if self._bills and not isinstance(record, CallMade):
-            self._bills, self._unbilled = [], []
+        call = len(self._calls) + 1
+        step = self._lives.take(record)
         match record:
-            case ItemAdded():
+            case ItemAdded(returned=False):
                 self._added(record, call)
             case Stored():
                 self._stored(record, call)
-            case Restored() if record.item_id in self.state.items:
-                self._items[record.item_id].is_out = False
-                self._happened(
-                    Event(call=call, kind=EventKind.RESTORED, item_ids=(record.item_id,), reason=record.reason)
-                )
             case EvictionSet():
                 self._prices = Paid(self._given, ttl_s=record.ttl_s)
-        if (departure := self._counted(record, call)) is not None:
-            self._left(departure)
-        if isinstance(record, CallMade) and not record.summary:
-            self._billed(record)
+        self._called(step)
+        for _, changes in groupby(step.changes, key=lambda change: change.what):
+            self._changed(list(changes))
+        if isinstance(record, CallMade):
+            self._billed()
 
-    def _counted(self, record: Record, call: int) -> Departure | None:
-        """Take the record into the account, and follow the sizes of the parts."""
-        touched = items_in(record)
-        is_reply = isinstance(record, ItemAdded) and record.item.item_type is ItemType.ASSISTANT_MESSAGE
-        request = {part: self._parts[part] for part in Part if self._parts[part]} if is_reply else {}
-        self._parts.subtract(self._parts_of(touched))
-        departure = self._account.take(record)
-        self._parts.update(self._parts_of(touched))
-        if self._account.replies >= call:
-            tokens = self._account.contexts[-1]
-            self._unbilled.append(len(self._calls))
-            self._calls.append(Call(number=call, tokens=tokens, parts=request or {Part.OTHER: tokens}))
-        return departure
-
-    def _parts_of(self, item_ids: Sequence[str]) -> Counter[Part]:
-        sizes = Counter[Part]()
-        for item_id in item_ids:
-            if (item := self.state.items.get(item_id)) is not None:
+    def _called(self, step: Step) -> None:
+        """Note the call that the step marks, with the sizes before it, and then follow the sizes."""
+        call = step.call
+        if call is not None:
+            parts = {part: self._parts[part] for part in Part if self._parts[part]}
+            # Where a framework owns the history, nothing is known of the parts.
+            shown = parts if call.reply_id is not None and parts else {Part.OTHER: call.tokens}
+            self._bills.append(None)
+            self._calls.append(
+                Call(number=call.number, tokens=call.tokens, parts=shown, rewritten=call.rewritten, kept=call.kept)
+            )
+        for change in step.changes:
+            part, tokens = self._sizes.pop(change.item_id, (Part.OTHER, 0))
+            self._parts[part] -= tokens
+            item = self.state.items.get(change.item_id)
+            if item is not None:
                 is_placeholder = item.destroyed and item.item_type is ItemType.TOOL_RESULT
-                sizes[Part.PLACEHOLDERS if is_placeholder else _PARTS[item.item_type]] += item.token_count
-        return sizes
+                part = Part.PLACEHOLDERS if is_placeholder else _PARTS[item.item_type]
+                self._sizes[item.id] = (part, item.token_count)
+                self._parts[part] += item.token_count
 
-    def _billed(self, bill: CallMade) -> None:
-        """Bills that are recorded together follow all of their replies, in the same order."""
-        self._bills.append(bill)
-        for place, own in zip(self._unbilled[-len(self._bills) :], self._bills, strict=False):
+    def _billed(self) -> None:
+        """Take over the bills of the last calls."""
+        for place in range(len(self._calls) - 1, -1, -1):
+            bill = self._lives.calls[place].bill
+            if bill is None or bill is self._bills[place]:
+                return
+            self._bills[place] = bill
             self._calls[place] = replace(
-                self._calls[place], usage=own.usage, model=own.model, made_at=own.made_at, usd=self._prices.usd([own])
+                self._calls[place],
+                usage=bill.usage,
+                model=bill.model,
+                made_at=bill.made_at,
+                usd=self._prices.usd([bill]),
             )
 
     # Items -----------------------------------------------------------------------------------------------------------
@@ -181,9 +195,9 @@ class ActivityBuilder:
             title=self._title(item, asked),
             tokens=item.content_tokens,
             call=call,
-            is_out=item.destroyed,
         )
-        self._items[item.id] = draft
+        self._shown.pop(item.id, None)  # so that its place is where it was added
+        self._drafted(item.id, draft)
         if item.source is not None:
             source = item.source
             lines = (source.first_line, source.last_line)
@@ -203,8 +217,9 @@ class ActivityBuilder:
         draft.signature = f"{asked.name} {json_codec.dumps_text(dict(asked.arguments))}"
         same = self._by_signature.setdefault(draft.signature, [])
         for earlier in same:
-            if self._items[earlier].is_out:
+            if self._items[earlier].left is not None:
                 self._items[earlier].repeated.append(draft.call)
+                self._touched.add(earlier)
         same.append(item_id)
 
     def _title(self, item: ContextItem, asked: ToolCall | None) -> str:
@@ -240,33 +255,71 @@ class ActivityBuilder:
             return
         asked = self._asked.get(stored.item_id.removesuffix(".input"))
         title = self._call_title(asked) if asked is not None else f"{stored.tool_name or ''} {stored.item_id}".strip()
-        self._items[stored.item_id] = _Draft(
-            item_type=stored.item_type, tool=stored.tool_name or "", title=title, tokens=None, call=call
-        )
+        draft = _Draft(item_type=stored.item_type, tool=stored.tool_name or "", title=title, tokens=None, call=call)
+        self._drafted(stored.item_id, draft)
 
-    def _left(self, departure: Departure) -> None:
-        kind = EventKind.EVICTED if departure.archive is None else EventKind.COMPACTED
-        self._happened(
-            Event(
-                call=departure.after_call + 1,
-                kind=kind,
-                item_ids=departure.item_ids,
-                tokens_before=departure.tokens_before,
-                tokens_after=departure.tokens_after,
-                reason=departure.reason,
-                sent=departure.sent,
-            )
+    def _drafted(self, item_id: str, draft: _Draft) -> None:
+        self._items[item_id] = draft
+        self._shown[item_id] = draft.life(item_id)
+
+    def _changed(self, changes: Sequence[ItemChange]) -> None:
+        """Note what happened to the items of one record: ``changes`` of one kind."""
+        first = changes[0]
+        if first.what == "added":
+            for change in changes:
+                if change.is_out:  # it entered as a placeholder
+                    self._items[change.item_id].left = Event(call=change.after_call + 1, kind=EventKind.EVICTED)
+            return
+        tokens_after = sum(change.tokens_after for change in changes)
+        if first.archive is not None:
+            tokens_after = self._sizes.get(first.archive, (Part.OTHER, 0))[1]
+        event = Event(
+            call=first.after_call + 1,
+            kind=_KINDS[first.what],
+            item_ids=tuple(item_id for change in changes for item_id in change.contents),
+            tokens_before=sum(change.tokens_before for change in changes),
+            tokens_after=tokens_after,
+            reason=first.reason,
+            sent=any(change.sent for change in changes),
         )
-        for item_id in departure.item_ids:
-            if (draft := self._items.get(item_id)) is not None:
-                draft.is_out = True
-                draft.tokens = departure.tokens_before if draft.tokens is None else draft.tokens
+        self._happened(event)
+        for change in changes:
+            self._follow(change, event)
+
+    def _follow(self, change: ItemChange, event: Event) -> None:
+        """Take over from a change whether the contents are in the context."""
+        if change.what == "trimmed":
+            self._inputs.setdefault(change.item_id, []).extend(change.contents)
+        contents = [self._items[item_id] for item_id in change.contents if item_id in self._items]
+        if not change.is_out:
+            inputs = self._inputs.pop(change.item_id, [])
+            for item_id in (change.item_id, *inputs):
+                if item_id in self._items:
+                    self._items[item_id].left = None
+                    self._touched.add(item_id)
+            return
+        for draft in contents:
+            if draft.tokens is None:
+                whole = change.tokens_before
+                draft.tokens = whole - change.tokens_after if change.what == "trimmed" else whole
+            if change.what == "restored" and change.item_id not in change.contents:
+                draft.left = None  # these arguments are back, and others of the same reply are not
+            elif draft.left is None:
+                draft.left = event
+            else:
+                draft.left = replace(draft.left, kind=_now(draft.left, event), tokens_after=change.tokens_after)
 
     def _happened(self, event: Event) -> None:
         self._events.append(event)
         for item_id in event.item_ids:
             if (draft := self._items.get(item_id)) is not None:
                 draft.events.append(event)
+                self._touched.add(item_id)
+
+
+def _now(left: Event, event: Event) -> EventKind:
+    """How an item that had left is out now: an archive holds it, once it left as a whole."""
+    return event.kind if event.kind in (EventKind.COMPACTED, EventKind.REMOVED) else left.kind
 
 
 def _misses(calls: Sequence[Call]) -> Iterator[Event]:

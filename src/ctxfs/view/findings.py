@@ -177,7 +177,11 @@ def _repeated(activity: Activity) -> Iterator[Finding]:
 
 
 def _never_read(activity: Activity) -> Iterator[Finding]:
-    unread = [life for life in activity.items.values() if life.left is not None and not life.read_backs]
+    unread = [
+        life
+        for life in activity.items.values()
+        if life.left is not None and life.left.is_eviction and not life.read_backs
+    ]
     if unread:
         unread.sort(key=lambda life: -(life.tokens or 0))
         yield Finding(

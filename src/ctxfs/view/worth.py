@@ -45,9 +45,16 @@ class Worth:
 
 def worth(activity: Activity, life: ItemLife, event: Event) -> Worth:
     """What ``event`` was worth: an eviction of this item, and of any items that were evicted together with it."""
-    back = (e.call for e in life.events if e.kind is EventKind.RESTORED and e.call >= event.call)
-    calls = max(0, next(back, len(activity.calls) + 1) - event.call)
-    saved = calls * (event.tokens_before - event.tokens_after)
+    end = len(activity.calls) + 1
+    freed: list[tuple[int, int]] = []  # from which call on, and how many tokens
+    for later in life.events[life.events.index(event) :]:
+        if later.kind is EventKind.RESTORED:
+            end = later.call
+            break
+        if later is event or later.kind is EventKind.SHORTENED:
+            freed.append((later.call, later.tokens_before - later.tokens_after))
+    calls = max(0, end - event.call)
+    saved = sum(max(0, end - call) * tokens for call, tokens in freed)
     rewritten = activity.calls[event.call - 1].rewritten if event.call <= len(activity.calls) else 0
     rates, unit_usd = _rates(activity)
     unsent = 0 if event.sent or not calls else event.tokens_before - event.tokens_after
@@ -79,9 +86,7 @@ class Unevicted:
 def unevicted(activity: Activity, *, window_tokens: int | None) -> Unevicted:
     """What the session would have been without evictions. ``window_tokens``: the largest prompt; None: not known."""
     rates, unit_usd = _rates(activity)
-    contexts = activity.account.unevicted_contexts()
-    long = (number for number, tokens in enumerate(contexts, 1) if tokens > (window_tokens or tokens))
-    too_long_from = next(long, None)
+    too_long_from = None if window_tokens is None else activity.account.too_long_from(window_tokens)
     bills = [call.usd for call in activity.calls if call.usd is not None]
     if unit_usd is None or len(bills) < len(activity.calls):
         return Unevicted(too_long_from=too_long_from)
