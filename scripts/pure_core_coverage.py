@@ -76,6 +76,7 @@ PURE_CORE = (
     "timeline/back.py",
     "timeline/calls.py",
     "timeline/changes.py",
+    "timeline/lives.py",
     "timeline/request.py",
     "timeline/timeline.py",
     "context/entry.py",
