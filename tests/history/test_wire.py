@@ -553,3 +553,66 @@ def test_it_says_nothing_where_nothing_is_assumed(tmp_path: Path) -> None:
         pytest.warns(UnknownModel, match="it assumes a window of 128,000 tokens;"),
     ):
         history.messages({"model": "of-known-prices", "messages": [{"role": "user", "content": "go"}]})
+
+
+# A body of another API ------------------------------------------------------------------------------------------------
+
+ASKED = {"role": "user", "content": "go"}
+CHAT_CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+RESULT_BLOCK = {"type": "tool_result", "tool_use_id": "a", "content": "b"}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "content": None, "tool_calls": [CHAT_CALL]},
+        {"role": "assistant", "content": "text", "tool_calls": [CHAT_CALL]},
+        {"role": "tool", "tool_call_id": "a", "content": "b"},
+        {"role": "function", "name": "f", "content": "b"},
+        {"role": "developer", "content": "be brief"},
+    ],
+    ids=["call", "text and call", "result", "function", "developer"],
+)
+def test_messages_refuses_a_body_of_chat_completions_and_names_chat(message: dict[str, Any], tmp_path: Path) -> None:
+    with History(root_path=tmp_path, model="gpt-5") as history:
+        body = {"model": "gpt-5", "messages": [ASKED, message]}
+        with pytest.raises(TranscriptError, match=r"messages\[1\] is not a message .*so call chat\(\)"):
+            history.messages(body)
+        if message["role"] != "developer":
+            assert history.chat(body) == body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [ASKED, {"role": "user", "content": [RESULT_BLOCK]}]},
+        {
+            "messages": [
+                ASKED,
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]},
+            ]
+        },
+        {"messages": [ASKED], "system": "be brief"},
+    ],
+    ids=["result", "call", "system"],
+)
+def test_chat_refuses_a_body_of_the_messages_api_and_names_messages(body: dict[str, Any], tmp_path: Path) -> None:
+    with History(root_path=tmp_path, model="gpt-5") as history:
+        with pytest.raises(TranscriptError, match=r"so call messages\(\)"):
+            history.chat(body)
+        assert history.messages(body) == body
+
+
+def test_a_body_with_the_list_of_another_api_is_told_whose_it_is(tmp_path: Path) -> None:
+    with History(root_path=tmp_path, model="gpt-5") as history:
+        for method in (history.messages, history.chat):
+            with pytest.raises(
+                TranscriptError, match=r"needs a list under 'messages'; this one has 'input', so call resp"
+            ):
+                method({"input": [ASKED]})
+        with pytest.raises(
+            TranscriptError, match=r"a list under 'input'; .* 'messages', so call messages\(\) or chat\(\)"
+        ):
+            history.responses({"messages": [ASKED]})
+        with pytest.raises(TranscriptError, match=r"needs a list under 'messages'$"):
+            history.messages({"messages": "x", "input": []})

@@ -40,7 +40,7 @@ def messages_in(body: Body, key: str) -> list[Mapping[str, Any]]:
     given: object = body
     found = given.get(key) if isinstance(given, Mapping) else None
     if not isinstance(found, list | tuple):
-        raise TranscriptError([f"the body of a request needs a list under {key!r}"])
+        raise TranscriptError([f"the body of a request needs a list under {key!r}{_other_method(found, given, key)}"])
     if _DICTS.issuperset(map(type, found)):  # without looking at each one, since there may be thousands
         return list(found)
     messages = [message if isinstance(message, dict) else to_plain(message) for message in found]
@@ -48,6 +48,18 @@ def messages_in(body: Body, key: str) -> list[Mapping[str, Any]]:
         if not isinstance(message, Mapping):
             raise TranscriptError([f"{key}[{number}] is not a message: {message!r:.80}"])
     return messages
+
+
+_METHODS = {"messages": "messages() or chat()", "input": "responses()"}
+"""The methods that take a body with a list under this key."""
+
+
+def _other_method(found: object, body: object, key: str) -> str:
+    """What to call for a body that lacks ``key`` and has the list of another API; "" if it has none."""
+    for other, methods in _METHODS.items():
+        if found is None and other != key and isinstance(body, Mapping) and other in body:
+            return f"; this one has {other!r}, so call {methods}"
+    return ""
 
 
 class _Tools(dict[str, str]):

@@ -7,6 +7,7 @@ call), that of the call in an old ``function_call`` (number of the message, -1).
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+from ctxfs.errors import TranscriptError
 from ctxfs.history.host_cache import HostCache, asked_by, mark_of
 from ctxfs.history.parts import Part, Replacement
 from ctxfs.history.wire import Body, WireMemory, WireView, blocks_or_text, edited_list, parts_in
@@ -16,9 +17,14 @@ from ctxfs.llm.messages import Block, to_plain
 __all__ = ["CHAT", "call_part", "edited_arguments", "image_block"]
 
 _OLD_CALL = -1
+_MESSAGES_API = frozenset({"tool_use", "tool_result"})
+"""Blocks that only messages of the Messages API have."""
 
 
 def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:
+    given: object = body
+    if isinstance(given, Mapping) and "system" in given:
+        raise TranscriptError(["a body with 'system' is a request to the Messages API, so call messages()"])
     return parts_in(body, "messages", "a message of Chat Completions", _read, memory)
 
 
@@ -72,6 +78,8 @@ def _blocks(content: Sequence[Any]) -> tuple[Block, ...]:
 
 def _block(part: Block) -> Block:
     """A part of a content as a block of our own: an image as an image, so that it is counted as one; others as is."""
+    if part["type"] in _MESSAGES_API:
+        raise TypeError("it is one of the Messages API, so call messages()")
     if part["type"] == "image_url":
         return image_block(part["image_url"]["url"])
     return part

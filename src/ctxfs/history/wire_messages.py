@@ -18,12 +18,20 @@ _OWN = {"tool_use": "input", "tool_result": "content"}
 """Blocks that are parts of their own, with the key of the content that can be replaced."""
 
 
+_CHAT_ROLES = frozenset({"tool", "function", "developer"})
+_CHAT_KEYS = frozenset({"tool_calls", "tool_call_id", "function_call"})
+"""Roles and keys that only messages of Chat Completions have."""
+
+
 def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:
     return parts_in(body, "messages", "a message of the Messages API", _read, memory)
 
 
 def _read(message: Mapping[str, Any], number: int, parts: list[Part], tools: dict[str, str]) -> None:
-    role, content = message["role"], message["content"]
+    role = message["role"]
+    if role in _CHAT_ROLES or not _CHAT_KEYS.isdisjoint(message):
+        raise TypeError("it is one of Chat Completions, so call chat()")
+    content = message["content"]
     kind: Kind = "reply" if role == "assistant" else "user"
     stays = role not in ("assistant", "user")
     if isinstance(content, str):
