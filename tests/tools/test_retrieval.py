@@ -308,7 +308,7 @@ async def test_grep_in_a_session_that_was_closed_says_so(tmp_path: Path) -> None
     async with ContextFileSystem(root_path=tmp_path / "sessions") as fs:
         session = Session(fs)
         await session.store("x\n" * 1_000_000)
-    assert "not open" in await session.error("grep", ref="call_1", pattern="y")
+    assert "this session is closed" in await session.error("grep", ref="call_1", pattern="y")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,13 @@ __all__ = [
 
 
 class CtxfsError(Exception):
-    """Base of every error that ctxfs raises on purpose."""
+    """Base of every error that ctxfs raises on purpose.
+
+    ``told``: what a model reads instead of the message, which may name commands, calls of this library, or places that
+    are none of the model's business; None: the model reads the message.
+    """
+
+    told: str | None = None
 
 
 class ConfigError(CtxfsError, ValueError):
@@ -43,6 +49,7 @@ class MissingExtra(CtxfsError, ImportError):
 
     def __init__(self, extra: str, package: str) -> None:
         super().__init__(f"{package} is not installed: pip install 'ctxfs[{extra}]'")
+        self.told = f"this cannot be done here, because {package} is not installed"
         self.extra = extra
         self.package = package
 

@@ -47,6 +47,8 @@ class AgentBusy(SessionError):
 class SessionLocked(SessionError):
     """Another writer holds the session; any number of readers may still open it."""
 
+    told = "another program is writing to this session: try again later"
+
     def __init__(self, session_id: str, holder: str | None = None) -> None:
         by = f" by {holder}" if holder else ""
         super().__init__(f"session {session_id} is locked{by}: close the other writer, or open the session read-only")
@@ -116,6 +118,8 @@ class SessionDiverged(SessionError):
 class SessionClosed(SessionError):
     """The session is not open."""
 
+    told = "this session is closed"
+
 
 class UnknownItem(SessionError, LookupError):
     """No item with that id is in this session; items of other sessions are unknown here too."""
@@ -123,6 +127,7 @@ class UnknownItem(SessionError, LookupError):
     def __init__(self, item_id: str) -> None:
         super().__init__(f"no item {item_id!r} in this session: list the items (`ctxfs ls SESSION`) to see their ids")
         self.item_id = item_id
+        self.told = f"no item {item_id!r} in this session: use an id or a path that a placeholder names"
 
 
 class ContentGone(SessionError, LookupError):
@@ -165,13 +170,7 @@ class AmbiguousItem(SessionError, LookupError):
 
 
 class StorageError(CtxfsError):
-    """Base of the errors about the files of a session.
-
-    ``told``: the text that a model sees if the message may name a server, an account or a path of this machine; None:
-    the model sees the message.
-    """
-
-    told: str | None = None
+    """Base of the errors about the files of a session."""
 
 
 class WriteFailed(StorageError):
@@ -188,6 +187,8 @@ class OutcomeUnknown(WriteFailed):
 
     Nothing more is written until the session is opened again, which shows what was stored.
     """
+
+    told = "it is not known whether this was stored"
 
     def __str__(self) -> str:
         return f"it is unknown whether {self.name} was stored ({self.reason}): close the session and open it again"
@@ -216,6 +217,7 @@ class NotStored(StorageError, LookupError):
             f"no file {name} in this session, and ctxfs did not remove it: `ctxfs verify` lists everything missing"
         )
         self.name = name
+        self.told = f"its file {name} is missing"
 
 
 class CorruptContent(StorageError):
@@ -224,11 +226,14 @@ class CorruptContent(StorageError):
     def __init__(self, name: str, detail: str) -> None:
         super().__init__(f"{name} is damaged ({detail}): restore it from a backup or an export")
         self.name = name
+        self.told = f"its file {name} is damaged ({detail})"
         self.detail = detail
 
 
 class CorruptJournal(StorageError):
     """The journal cannot be read."""
+
+    told = "the log of this session cannot be read"
 
     def __init__(self, session_id: str, reason: str) -> None:
         super().__init__(f"the journal of session {session_id} {reason}")

@@ -77,6 +77,7 @@ class _Recall:
             "best matches first, or by a regular expression (RE2), oldest first. Shows item:line, the call and "
             "the line.",
             name="history_search",
+            ids_from="history_search",
         )
         async def history_search(
             query: Annotated[str, Field(description="Words, or a regular expression with regex=true")],
@@ -124,7 +125,11 @@ class _Recall:
         return history_search
 
     def read(self) -> Tool:
-        @reading_tool("Read lines of anything that was ever in this conversation, around a line.", name="history_read")
+        @reading_tool(
+            "Read lines of anything that was ever in this conversation, around a line.",
+            name="history_read",
+            ids_from="history_search",
+        )
         async def history_read(
             item: Item,
             line: Annotated[int | None, Field(ge=1, description="The line to center on, from 1")] = None,

@@ -11,7 +11,7 @@ import anyio.to_thread
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from ctxfs.content.utf8 import decoded
-from ctxfs.errors import StorageError, ToolDefinitionError, ToolError
+from ctxfs.errors import CtxfsError, StorageError, ToolDefinitionError, ToolError
 from ctxfs.items import ContentRange
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import ToolSchema
@@ -266,11 +266,12 @@ def _decode(data: memoryview) -> str:
 
 
 def told(error: Exception) -> str:
-    """Return what a model is told of an error: its text, unless a server wrote a part of it, which is logged then."""
-    if not isinstance(error, StorageError) or error.told is None:
+    """Return what a model reads of an error; what it does not read of a store's error is logged."""
+    if not isinstance(error, CtxfsError) or error.told is None:
         try:
             return str(error)
         except Exception as broken:  # noqa: BLE001 - a tool's own __str__ may raise anything, and that is no reason to end
             return f"its text cannot be shown: __str__ raised {type(broken).__name__}"
-    logger.warning("a tool cannot use the session's store: %s", error)
+    if isinstance(error, StorageError):
+        logger.warning("a tool cannot use the session's store: %s", error)
     return error.told

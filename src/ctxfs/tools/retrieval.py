@@ -79,6 +79,7 @@ def _read_tool(scope: Scope) -> Tool:
         "Read back offloaded content in numbered lines, with the images and documents on them, or a part of a JSON "
         "value by its path. A partial page says how to continue.",
         name="context_read",
+        ids_from="context_list",
     )
     async def context_read(
         ref: Ref,
@@ -111,7 +112,9 @@ def _read_tool(scope: Scope) -> Tool:
 
 def _tail_tool(scope: Scope) -> Tool:
     @reading_tool(
-        "Read the last lines of offloaded content, numbered; long lines are cut to their end.", name="context_tail"
+        "Read the last lines of offloaded content, numbered; long lines are cut to their end.",
+        name="context_tail",
+        ids_from="context_list",
     )
     async def context_tail(
         ref: Ref,
@@ -128,6 +131,7 @@ def _grep_tool(scope: Scope) -> Tool:
         "Search the lines of offloaded content for a regular expression (RE2). The numbers of the lines found can be "
         "used as `offset` to read around them.",
         name="context_grep",
+        ids_from="context_list",
     )
     async def context_grep(
         ref: Ref,

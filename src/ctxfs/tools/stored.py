@@ -57,9 +57,12 @@ _CALL_AGAIN = "Call the tool that gave it again if you need it."
 
 
 def reading_tool(
-    description: str, *, name: str, read_only: bool = True
+    description: str, *, name: str, read_only: bool = True, ids_from: str = ""
 ) -> Callable[[Callable[P, Awaitable[ToolResult]]], FunctionTool[P, Awaitable[ToolResult]]]:
-    """Make a function a tool that tells the model what cannot be read, and why, in an error result."""
+    """Make a function a tool that tells the model what cannot be read, and why, in an error result.
+
+    ``ids_from``: the tool that shows the ids of what can be read; "" if the model has none.
+    """
 
     def decorate(function: Callable[P, Awaitable[ToolResult]]) -> FunctionTool[P, Awaitable[ToolResult]]:
         @wraps(function)
@@ -67,7 +70,10 @@ def reading_tool(
             try:
                 return await function(*args, **kwargs)
             except (CorruptContent, NotStored) as error:
-                return ToolResult(f"The stored content cannot be read: {error}. {_CALL_AGAIN}", is_error=True)
+                return ToolResult(f"The stored content cannot be read: {told(error)}. {_CALL_AGAIN}", is_error=True)
+            except UnknownItem as error:
+                more = f", or an id that {ids_from} shows" if ids_from else ""
+                return ToolResult(f"{told(error)}{more}", is_error=True)
             except (ToolError, StorageError, SessionError) as error:
                 return ToolResult(told(error), is_error=True)
 

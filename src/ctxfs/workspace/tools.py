@@ -88,6 +88,7 @@ def _by_id(bound: _Bound) -> Tool:
     @reading_tool(
         "Read an artifact of the workspace, in numbered lines. A partial page says how to continue.",
         name=GET_BY_ID,
+        ids_from=QUERY,
     )
     async def get_knowledge_by_id(
         artifact_id: ArtifactId,
@@ -105,6 +106,7 @@ def _by_lines(bound: _Bound) -> Tool:
         "Read some lines of an artifact of the workspace, numbered. If the page ends with `next: offset=N`, continue "
         "with start_line=N.",
         name=GET_BY_LINES,
+        ids_from=QUERY,
     )
     async def get_knowledge_by_lines(
         artifact_id: ArtifactId,
@@ -121,7 +123,9 @@ def _by_lines(bound: _Bound) -> Tool:
 
 
 def _grep(bound: _Bound) -> Tool:
-    @reading_tool("Search the lines of an artifact of the workspace for a regular expression (RE2).", name=GREP)
+    @reading_tool(
+        "Search the lines of an artifact of the workspace for a regular expression (RE2).", name=GREP, ids_from=QUERY
+    )
     async def grep_knowledge(
         artifact_id: ArtifactId,
         pattern: Pattern,
