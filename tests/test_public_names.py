@@ -108,8 +108,8 @@ PUBLIC = {
     """,
     "ctxfs.replay": """
         Bill BilledCall Cached CallFigures Cost DEFAULT_POLICIES Effect ExplainedItem Explanation Fold POLICY_NAMES
-        PolicyFigures PolicyRun PriceOptions Progress RecordedItem RecordedSession Report SessionReport Skipped Tokens
-        ToolFigures Tuned explain explain_recording render_html render_json render_table render_text
+        PolicyFigures PolicyRun Prediction PriceOptions Progress RecordedItem RecordedSession Report SessionReport Share
+        Skipped Tokens ToolFigures Tuned explain explain_recording render_html render_json render_table render_text
         replay_files tune_files
     """,
     "ctxfs.testing": """

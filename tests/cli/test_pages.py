@@ -120,7 +120,7 @@ def test_two_pages_show_what_a_replay_of_recordings_prints_first(traces: list[Pa
     if not recordings.is_dir():
         pytest.skip(f"NOT TESTED on real sessions: there is no {recordings}")
     first = ctxfs("replay", str(recordings)).splitlines()[0]
-    for page in (PAGE, ROOT / "docs" / "economics.md"):
+    for page in (PAGE, ROOT / "docs" / "replay.md"):
         assert f"\n{first}\n" in page.read_text()
 
 

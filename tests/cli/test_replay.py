@@ -73,11 +73,56 @@ def test_json_has_the_policies_as_they_were_asked_for(ctxfs: Command, recorded: 
     assert told["tokens"] == "o200k"
 
 
-def test_without_a_policy_several_are_compared(ctxfs: Command, recorded: list[Path]) -> None:
-    code, out, _ = ctxfs("replay", recorded[0], "--tokens", "chars4", "--json")
+def test_other_policies_are_compared_on_request_only(ctxfs: Command, recorded: list[Path]) -> None:
+    def named(*options: str) -> list[str]:
+        code, out, _ = ctxfs("replay", recorded[0], "--tokens", "chars4", "--json", *options)
+        assert code == 0
+        return [policy["policy"] for policy in json.loads(out)["policies"]]
+
+    assert named() == ["none", "economic"]
+    assert {"none", "economic", "ski-rental"} < set(named("--policies"))
+    assert named("--policies", "--policy", "eager-5k")[-1] == "eager-5k"
+
+
+def test_a_policy_that_costs_less_is_never_shown_without_a_word(ctxfs: Command, recorded: list[Path]) -> None:
+    code, out, _ = ctxfs("replay", *recorded, "--tokens", "chars4", "--policy", "economic", "--policy", "eager-100")
+    told = " ".join(out.split())
     assert code == 0
-    named = [policy["policy"] for policy in json.loads(out)["policies"]]
-    assert {"none", "economic", "ski-rental"} <= set(named)
+    assert "eager-100 costs less here" in told
+    assert "it hides results before the model has seen them." in told
+
+
+def test_of_what_the_bill_is_made_is_said_before_any_table(ctxfs: Command, home: Path) -> None:
+    code, out, _ = ctxfs("replay", "--tokens", "chars4")
+    told = " ".join(out.split())
+    assert code == 0
+    shares = re.search(r"Without ctxfs the money goes to (.*?)\. Only tool results .* can leave: (\d+)%", told)
+    assert shares is not None
+    parts = {name: int(share) for name, share in re.findall(r"([a-z ]+) (\d+)%", shares[1])}
+    assert 98 <= sum(parts.values()) <= 102
+    assert abs(parts.get("tool results", 0) + parts.get("arguments of calls", 0) - int(shares[2])) <= 1
+    assert told.index("Without ctxfs") < told.index("agent sessions paid with ctxfs")
+    assert "Next to nothing to gain: Claude Code, under 50 calls; Codex, under 50 calls." in told
+
+
+def test_files_that_are_skipped_for_one_reason_share_a_line(ctxfs: Command, recorded: list[Path]) -> None:
+    folder = recorded[0].parent
+    for number in range(5):
+        (folder / f"{number}.times.json").write_text('{"at": [1], "turn": ["human"]}')
+    code, _, err = ctxfs("replay", folder, "--tokens", "chars4")
+    assert code == 0
+    assert err.count("\n") == 1
+    assert err.startswith("skipped, JSON, but in none of the known formats (it has at, turn): ")
+    assert err.endswith(" and 2 more\n")
+
+
+def test_a_folder_of_our_own_sessions_is_for_other_commands(ctxfs: Command, tmp_path: Path) -> None:
+    journal = tmp_path / "session_1" / "journal.jsonl"
+    journal.parent.mkdir()
+    journal.touch()
+    code, out, err = ctxfs("replay", tmp_path)
+    assert (code, out) == (2, "")
+    assert err == f"ctxfs: {tmp_path} holds sessions of ctxfs itself: see `ctxfs view` and `ctxfs explain`\n"
 
 
 def test_the_html_report_is_one_file(ctxfs: Command, recorded: list[Path], tmp_path: Path) -> None:
@@ -186,7 +231,7 @@ def test_without_a_path_it_finds_what_was_recorded_and_says_what_it_cost(ctxfs: 
     # gpt-5.4 costs 2.5, 0.25 and 15 dollars a million: two sessions of 1,600, 2,500 and 30, one of which is a copy
     assert first.startswith("You paid $0.0101 for 3 sessions; with ctxfs it would have been $0.0101 (")
     assert err.count("skipped") == 2
-    assert f"skipped {home}/.claude/projects/-p/empty.jsonl: empty\n" in err
+    assert f"skipped, empty: {home}/.claude/projects/-p/empty.jsonl\n" in err
     assert "not UTF-8 text" in err
     assert max(len(line) for line in out.splitlines()) <= 80 or "COLUMNS" not in os.environ
 
@@ -203,7 +248,7 @@ def test_the_answer_fits_80_columns_whatever_names_say(
     assert "2.3 times as many turns" in out.replace("\n", " ")
 
 
-def test_projects_and_days_have_lines_of_their_own(ctxfs: Command, home: Path) -> None:
+def test_projects_have_lines_of_their_own(ctxfs: Command, home: Path) -> None:
     for name, project, day in (("one", "/alpha", "2026-02-01"), ("four", "/beta", "2026-03-01")):
         path = home / ".claude" / "projects" / "-p" / f"{name}.jsonl"
         claude_code(path)
@@ -213,7 +258,6 @@ def test_projects_and_days_have_lines_of_their_own(ctxfs: Command, home: Path) -
     lines = [line.split()[:2] for line in out.splitlines()]
     assert ["/alpha", "1"] in lines
     assert ["/beta", "1"] in lines
-    assert [line for line in lines if line and line[0].startswith("2026-03-")]
 
 
 def test_a_model_and_rates_of_ones_own_price_the_replay(ctxfs: Command, recorded: list[Path]) -> None:

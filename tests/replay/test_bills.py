@@ -333,7 +333,7 @@ def off(report: Report) -> float:
 def test_the_replay_of_real_runs_is_close_to_their_bills(tmp_path: Path) -> None:
     report = replay_files(with_bills(tmp_path, 25), ["none", "economic"], "chars4")
     assert abs(off(report)) < 0.15
-    assert check(report).startswith("Check: the replay of what was recorded costs $")
+    assert check(report).startswith("Check: each prompt, predicted from the calls before it, against its bill: ")
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="recorded sessions are not here")

@@ -13,12 +13,12 @@ from ctxfs.recordings.recording import Message, Recording, Role
 from ctxfs.replay.cost import Cached, Policy, Replacement, Run, replay_session
 from ctxfs.replay.economic import Economic
 from ctxfs.replay.oracle import oracle_cost
-from ctxfs.replay.policies import DEFAULT_POLICIES, Never, policy_named
+from ctxfs.replay.policies import LAB_POLICIES, Never, policy_named
 from ctxfs.replay.session import Item, Session, distinctive, prepare
 from replay_samples import call, chars, recordings, result, session, text
 
 NAMES = [
-    *DEFAULT_POLICIES,
+    *LAB_POLICIES,
     "eager-100",
     "exact-1",
     "clear-500-keep-1",

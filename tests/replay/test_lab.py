@@ -14,7 +14,7 @@ from ctxfs.economics.prices import ANTHROPIC_RATES
 from ctxfs.errors import ConfigError, ReplayFormatError
 from ctxfs.replay import PriceOptions, render_html, render_json, render_table, replay_files, tune_files
 from ctxfs.replay.lab import counter_named
-from ctxfs.replay.policies import DEFAULT_POLICIES
+from ctxfs.replay.policies import LAB_POLICIES
 
 pytestmark = pytest.mark.slow
 
@@ -46,9 +46,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def test_the_report_says_what_each_policy_costs(tmp_path: Path) -> None:
     files = [recorded(tmp_path, number, calls=100, lines=160 + 40 * number) for number in range(3)]
-    report = replay_files(files, tokens="chars4")
+    report = replay_files(files, LAB_POLICIES, tokens="chars4")
     figures = {p.policy: p for p in report.policies}
-    assert tuple(figures) == DEFAULT_POLICIES
+    assert tuple(figures) == LAB_POLICIES
     assert figures["none"].relative_cost == figures["none"].max_relative_cost == 1
     assert figures["economic"].relative_cost < figures["ski-rental"].relative_cost < 1
     assert figures["exact-3"].prefix_breaks > figures["ski-rental"].prefix_breaks

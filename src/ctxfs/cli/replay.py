@@ -20,15 +20,17 @@ from ctxfs.replay import lab
 from ctxfs.replay.answer import render_text
 from ctxfs.replay.cost import Cached
 from ctxfs.replay.html import render_html
+from ctxfs.replay.policies import LAB_POLICIES
 from ctxfs.replay.render import render_json, render_table, render_tuned
 from ctxfs.replay.report import Skipped
 from ctxfs.replay.tariff import PriceOptions, parse_rates
 from ctxfs.replay.tune import tune_files
+from ctxfs.storage.log_file import LOG_NAME
 
 __all__ = ["replay", "tune"]
 
-_NAMED = 5
-"""The most left-out files that are named."""
+_NAMED = 3
+"""The most files that are named for each reason why they are skipped."""
 
 _Files = Annotated[
     list[Path] | None,
@@ -70,6 +72,9 @@ def replay(
             show_default=False,
         ),
     ] = None,
+    policies: Annotated[
+        bool, typer.Option("--policies", help="Compare with what frameworks and providers do, in a table.")
+    ] = False,
     model: _Model = None,
     rates: _Rates = None,
     ttl: _Ttl = None,
@@ -91,17 +96,20 @@ def replay(
 ) -> None:
     """Show what recorded sessions cost, and what they would have cost with ctxfs.
 
-    They are replayed under eviction policies, without a model. Without PATH, the sessions that Claude Code, Codex,
-    Gemini CLI, Copilot CLI and pi recorded on this machine are replayed.
+    They are replayed without a model. One sentence says what was paid and what it would have been, and a table says who
+    gains and who does not. Without PATH, the sessions that Claude Code, Codex, Gemini CLI, Copilot CLI and pi recorded
+    on this machine are replayed.
     """
     if html is not None and not html.absolute().parent.is_dir():
         raise ConfigError(f"--html {html}: {html.absolute().parent} is not a directory")
     prices = _prices(model, rates, ttl)
     files = _found(paths)
     with _progress("replaying", len(files)) as progress:
-        report = lab.replay_files(files, policy or (), tokens, prices=prices, cached=cached, progress=progress)
-    _report_left_out("without a reply of a model", [str(path) for path in report.left_out])
-    _report_skipped(report.skipped)
+        asked = [*(LAB_POLICIES if policies else ()), *(policy or ())]
+        report = lab.replay_files(
+            files, tuple(dict.fromkeys(asked)), tokens, prices=prices, cached=cached, progress=progress
+        )
+    _report_skipped(report.skipped, report.left_out)
     if html is not None:
         write_private(html, render_html(report))
         sys.stderr.write(for_terminal(f"the report is in {html}\n"))
@@ -149,21 +157,24 @@ def _found(paths: Sequence[Path] | None) -> tuple[Path, ...]:
         raise ConfigError(
             "no sessions of Claude Code, Codex, Gemini CLI, Copilot CLI or pi in their folders: name files"
         )
+    for folder in folders:
+        if next(folder.glob(f"*/{LOG_NAME}"), None) is not None:
+            raise ConfigError(f"{folder} holds sessions of ctxfs itself: see `ctxfs view` and `ctxfs explain`")
     return recordings_in(folders)
 
 
-def _report_left_out(why: str, names: Sequence[str]) -> None:
-    if names:
-        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-        sys.stderr.write(for_terminal(f"left out, {why}: {', '.join(names[:_NAMED])}{more}\n"))
-
-
-def _report_skipped(skipped: Sequence[Skipped]) -> None:
-    for file in skipped[:_NAMED]:
-        why, _, _ = file.why.partition("; expected ")
-        sys.stderr.write(for_terminal(f"skipped {why}\n"))
-    if len(skipped) > _NAMED:
-        sys.stderr.write(f"skipped {len(skipped) - _NAMED:,} more: --json names them\n")
+def _report_skipped(skipped: Sequence[Skipped], left_out: Sequence[Path] = ()) -> None:
+    """Name the files that were not replayed: a line for each reason."""
+    reasons: dict[str, list[Path]] = {}
+    for path in left_out:
+        reasons.setdefault("no reply of a model", []).append(path)
+    for file in skipped:
+        reason, _, _ = file.why.removeprefix(f"{file.path}: ").partition("; expected ")
+        reasons.setdefault(reason, []).append(file.path)
+    for reason, paths in reasons.items():
+        more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
+        named = ", ".join(str(path) for path in paths[:_NAMED])
+        sys.stderr.write(for_terminal(f"skipped, {reason}: {named}{more}\n"))
 
 
 def _print(text: str) -> None:

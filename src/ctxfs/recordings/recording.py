@@ -105,6 +105,7 @@ class Recording:
         messages: in order; threads of sub-agents follow the main one, each begun by a message that ``is_fresh``.
         declared_model: the model that the file names as a whole; empty: it names none.
         project: the directory that the agent worked in; empty: not recorded.
+        agent: the agent or program that wrote the file, such as Claude Code; empty: its format does not say.
         asides: calls that were billed and stand in no thread, such as those of a branch that was rewound.
     """
 
@@ -112,6 +113,7 @@ class Recording:
     messages: tuple[Message, ...]
     declared_model: str = ""
     project: str = ""
+    agent: str = ""
     asides: tuple[ModelCall, ...] = ()
 
     @property

@@ -9,12 +9,14 @@ from ctxfs.lazy import lazy
 
 if TYPE_CHECKING:
     from ctxfs.replay.answer import render_text
+    from ctxfs.replay.composition import Share
     from ctxfs.replay.cost import Cached, CallFigures, Cost
     from ctxfs.replay.effect import Effect
     from ctxfs.replay.explanation import Bill, ExplainedItem, Explanation, explain
     from ctxfs.replay.html import render_html
     from ctxfs.replay.lab import Progress, Tokens, replay_files
     from ctxfs.replay.policies import DEFAULT_POLICIES, POLICY_NAMES
+    from ctxfs.replay.prediction import Prediction
     from ctxfs.replay.recorded import RecordedItem, RecordedSession, explain_recording
     from ctxfs.replay.render import render_json, render_table
     from ctxfs.replay.report import PolicyFigures, PolicyRun, Report, SessionReport, Skipped
@@ -36,12 +38,14 @@ __all__ = [
     "Fold",
     "PolicyFigures",
     "PolicyRun",
+    "Prediction",
     "PriceOptions",
     "Progress",
     "RecordedItem",
     "RecordedSession",
     "Report",
     "SessionReport",
+    "Share",
     "Skipped",
     "Tokens",
     "ToolFigures",
@@ -61,6 +65,7 @@ __getattr__, __dir__ = lazy(
     {
         "ctxfs.replay.answer": ("render_text",),
         "ctxfs.replay.cost": ("Cached", "CallFigures", "Cost"),
+        "ctxfs.replay.composition": ("Share",),
         "ctxfs.replay.effect": ("Effect",),
         "ctxfs.replay.explanation": ("Bill", "ExplainedItem", "Explanation", "explain"),
         "ctxfs.replay.html": ("render_html",),
@@ -73,6 +78,7 @@ __getattr__, __dir__ = lazy(
             "DEFAULT_POLICIES",
             "POLICY_NAMES",
         ),
+        "ctxfs.replay.prediction": ("Prediction",),
         "ctxfs.replay.recorded": ("RecordedItem", "RecordedSession", "explain_recording"),
         "ctxfs.replay.render": (
             "render_json",

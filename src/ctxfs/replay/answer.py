@@ -1,12 +1,14 @@
-"""What a replay comes to, in sentences and in plain tables that fit a terminal."""
+"""What a replay comes to: one sentence, two totals, and who gains, in text that fits a terminal."""
 
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from ctxfs.replay.report import PolicyFigures, PolicyRun, Report, SessionReport, total_usd
+from ctxfs.replay.composition import CAN_LEAVE, Share
+from ctxfs.replay.policies import why_not
+from ctxfs.replay.prediction import Prediction
+from ctxfs.replay.report import PolicyFigures, Report, SessionReport, total_usd
 from ctxfs.replay.tariff import unpriced
-
-__all__ = ["LIMITS", "Spending", "answer", "check", "favourite", "render_text", "spending"]
 
 LIMITS: Final = (
     "No replay sees what a model would have done otherwise: where old results were masked for real, agents took up to "
@@ -17,6 +19,12 @@ _LEGEND: Final = (
     "cost: relative to never evicting, with read-backs, without output; worst: of one session. Tokens in millions: "
     "read from the cache, missed (written to it, or neither), output. back: read-backs."
 )
+_LENGTHS: Final = ((50, "under 50 calls"), (151, "50 to 150 calls"), (None, "over 150 calls"))
+"""Groups of sessions by their calls: up to this many, exclusively, and what the group is called."""
+_GAIN: Final = 0.015
+"""A group that saves a smaller share, 1 % as it is shown, has next to nothing to gain."""
+_SAME: Final = 0.005
+_PROJECTS_SHOWN: Final = 12
 
 
 class Spending:
@@ -29,13 +37,21 @@ class Spending:
         self.unknown = len(sessions) - len(known)
         self.usd = total_usd(usd for usd, _ in known)
         self.usd_with = total_usd(usd for _, usd in known)
+        self._relative_input = sum(s.runs[place].figures.cost for s in sessions) / sum(s.cost_of_none for s in sessions)
+
+    @property
+    def saved_share(self) -> float:
+        """How much less, as a share of the dollars, or of the input where no price is known; below 0: it is more."""
+        if not self.usd or self.usd_with is None:
+            return 1 - self._relative_input
+        return 1 - self.usd_with / self.usd
 
     @property
     def saved(self) -> str:
         """How much less, as a share, in words."""
-        if not self.usd or self.usd_with is None:
-            return ""
-        share = 1 - self.usd_with / self.usd
+        share = self.saved_share
+        if abs(share) < _SAME:
+            return "the same"
         return f"{share:.0%} less" if share >= 0 else f"{-share:.0%} more"
 
 
@@ -47,50 +63,59 @@ def favourite(report: Report) -> int:
 
 
 def answer(report: Report) -> str:
-    """What it comes to, in one sentence."""
+    """What it comes to, in one sentence with two totals: without ctxfs, and with it."""
     place = favourite(report)
-    policy = report.sessions[0].runs[place].policy
-    name = "ctxfs" if policy == "economic" else policy
-    billed = Spending("", [s for s in report.sessions if s.is_billed], place)
-    others = Spending("", [s for s in report.sessions if not s.is_billed], place)
-    if report.is_repriced or billed.usd is None:
-        whole = Spending("", report.sessions, place)
-        if whole.usd is None or whole.usd_with is None:
-            figures = report.policies[place]
-            share = f"{figures.relative_cost:.2f} of never evicting"
-            return f"With {name} the input of {_sessions(whole.sessions)} costs {share}; no price is known."
-        with_them = f"with {name} it would be {_usd(whole.usd_with)} ({whole.saved})"
-        return f"At list prices {_sessions(whole.sessions - whole.unknown)} cost {_usd(whole.usd)}; {with_them}."
-    assert billed.usd_with is not None
-    said = (
-        f"You paid {_usd(billed.usd)} for {_sessions(billed.sessions - billed.unknown)}; "
-        f"with {name} it would have been {_usd(billed.usd_with)} ({billed.saved})"
+    name = _called(report.sessions[0].runs[place].policy)
+    whole = Spending("", report.sessions, place)
+    if whole.usd is None or whole.usd_with is None:
+        share = f"{report.policies[place].relative_cost:.2f} of never evicting"
+        return f"With {name} the input of {_sessions(whole.sessions)} costs {share}; no price is known."
+    priced = report.sessions if whole.unknown == 0 else [s for s in report.sessions if s.usd is not None]
+    billed = sum(s.is_billed for s in priced)
+    count = _sessions(len(priced))
+    with_it = f"with {name} it would have been {_usd(whole.usd_with)} ({whole.saved})"
+    if report.is_repriced or not billed:
+        return f"At list prices {count} cost {_usd(whole.usd)}; {with_it}."
+    estimated = f", {len(priced) - billed:,} of them without a bill and at list prices" if billed < len(priced) else ""
+    return f"You paid {_usd(whole.usd)} for {count}{estimated}; {with_it}."
+
+
+def could_leave(report: Report) -> str:
+    """Which parts of the bill there are, and how much of it could leave a context at all."""
+    parts = {share: sum(s.composition.get(share, 0.0) for s in report.sessions) for share in Share}
+    total = sum(parts.values())
+    if not total:
+        return ""
+    largest = sorted(parts, key=lambda share: -parts[share])
+    listed = ", ".join(f"{share.value} {parts[share] / total:.0%}" for share in largest if parts[share] / total > _SAME)
+    leaving = sum(parts[share] for share in CAN_LEAVE) / total
+    return (
+        f"Without ctxfs the money goes to {listed}. Only tool results and arguments of calls can leave: {leaving:.0%}. "
+        "A first prompt is the system prompt, the tools, the instructions and the first question."
     )
-    if others.usd is not None and others.usd_with is not None:
-        without = _sessions(others.sessions - others.unknown)
-        said += f"; {without} without a bill: {_usd(others.usd)} and {_usd(others.usd_with)}"
-    return f"{said}."
 
 
 def check(report: Report) -> str:
-    """How far the replay of what was recorded is from the bill; empty without a bill."""
-    checked = [s for s in report.sessions if s.replayed_usd and s.recorded.usd is not None]
-    if not checked or report.is_repriced:
+    """How far each prompt, predicted from the calls before it, is from its bill, by agent; empty without a bill."""
+    by_agent: dict[str, list[Prediction]] = {}
+    for session in report.sessions:
+        if session.prediction.calls:
+            by_agent.setdefault(session.agent or "messages", []).append(session.prediction)
+    said = [_checked(agent, predictions) for agent, predictions in sorted(by_agent.items())]
+    unbilled = sum(s.prediction.unbilled_calls for s in report.sessions)
+    if not said:
         return ""
-    paid, modelled = (
-        total_usd(values) or 0.0 for values in ((s.replayed_usd for s in checked), (s.recorded.usd for s in checked))
-    )
-    away = _away(modelled / paid - 1, digits=1)
-    said = f"Check: the replay of what was recorded costs {_usd(modelled)}, {away} the bill of its calls ({_usd(paid)})"
-    if len(checked) > 1:
-        each = [s.recorded.usd / s.replayed_usd - 1 for s in checked if s.recorded.usd and s.replayed_usd]
-        said += f"; single sessions from {_away(min(each))} to {_away(max(each))}"
-    return f"{said}."
+    more = f" {unbilled:,} calls have no usage, and could not be checked." if unbilled else ""
+    return f"Check: each prompt, predicted from the calls before it, against its bill: {'; '.join(said)}.{more}"
 
 
-def _away(off: float, *, digits: int = 0) -> str:
-    """How far off something is, with its direction."""
-    return f"{abs(off):.{digits}%} {'above' if off >= 0 else 'below'}"
+def _checked(agent: str, predictions: Sequence[Prediction]) -> str:
+    whole = sum(predictions, Prediction())
+    said = f"{agent} {whole.error:+.1%} ({whole.calls:,} prompts, each {whole.mean_error:.1%} off"
+    if len(predictions) > 1:
+        errors = [p.error for p in predictions]
+        said += f"; sessions {min(errors):+.1%} to {max(errors):+.1%}"
+    return f"{said})"
 
 
 def _notes(report: Report) -> list[str]:
@@ -99,10 +124,12 @@ def _notes(report: Report) -> list[str]:
     notes = [check(report)]
     without = sum(s.cost_of_none - s.missed_cost_of_none for s in report.sessions)
     if none.missed_tokens and without:
-        perfect = ", ".join(f"{p.policy} {p.cost_without_misses / without:.3f}" for p in report.policies)
-        notes.append(f"Where the cache lost what it held, so does the replay; had it lost nothing: {perfect}.")
+        perfect = ", ".join(f"{_called(p.policy)} {p.cost_without_misses / without:.3f}" for p in report.policies)
+        notes.append(f"Had the cache never expired: {perfect}.")
     if short := sum(call.is_reply_counted for s in report.sessions for call in s.bill):
-        notes.append(f"{short:,} calls were recorded with less output than their replies hold: the replies count.")
+        notes.append(
+            f"{short:,} calls report fewer output tokens than their replies hold; the replies' length was used."
+        )
     if unknown := unpriced(call for s in report.sessions for call in s.bill):
         notes.append(f"No price is known of {', '.join(unknown)}: give --model or --rates.")
     if assumed := sorted({s.model or "a model that is not named" for s in report.sessions if s.recorded.usd is None}):
@@ -111,72 +138,73 @@ def _notes(report: Report) -> list[str]:
 
 
 def render_text(report: Report, *, width: int = 80) -> str:
-    """The answer first, then tables: policies, projects and days."""
-    parts = [_wrapped(answer(report), width)]
-    parts.append(
-        _table(("policy", "cost", "worst", "read", "missed", "output", "$", "back"), map(_policy_row, report.policies))
-    )
-    parts.append(_wrapped(_LEGEND, width))
-    place = favourite(report)
-    name = report.sessions[0].runs[place].policy
-    paid = "paid" if all(s.is_billed for s in report.sessions) and not report.is_repriced else "cost"
-    for what, groups in (("project", _groups(report, place, _projects)), ("day", _days(report, place))):
-        if len(groups) > 1:
-            rows = (
-                (_tail(g.name, width - 40), f"{g.sessions:,}", _usd(g.usd), _usd(g.usd_with), g.saved) for g in groups
-            )
-            parts.append(_table((what, "sessions", paid, f"{name}"[:10], ""), rows))
+    """The answer first, then who gains and who does not; policies where others than ctxfs were asked for."""
+    parts = [_wrapped(answer(report), width), _wrapped(could_leave(report), width)]
+    kinds, projects = spending(report)
+    parts += [_spending_table("agent", kinds, report, width), _wrapped(_nothing_to_gain(kinds), width)]
+    if len(projects) > 1:
+        parts.append(_spending_table("project", projects[:_PROJECTS_SHOWN], report, width))
+    if len(projects) > _PROJECTS_SHOWN:
+        parts.append(f"{len(projects) - _PROJECTS_SHOWN:,} more projects are in --json and --html.")
+    if {p.policy for p in report.policies} - {"none", "economic"}:
+        columns = ("policy", "cost", "worst", "read", "missed", "output", "$", "back")
+        parts += [_table(columns, map(_policy_row, report.policies)), _wrapped(_LEGEND, width)]
+        parts += [_wrapped(why, width) for why in _cheaper(report)]
     parts += [_wrapped(note, width) for note in (*_notes(report), LIMITS)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _spending_table(what: str, groups: Sequence[Spending], report: Report, width: int) -> str:
+    paid = "paid" if all(s.is_billed for s in report.sessions) and not report.is_repriced else "cost"
+    name = _called(report.sessions[0].runs[favourite(report)].policy)
+    rows = [(_tail(g.name, width - 44), f"{g.sessions:,}", _usd(g.usd), _usd(g.usd_with), g.saved) for g in groups]
+    return _table((what, "sessions", paid, f"with {name}"[:12], ""), rows)
+
+
+def _nothing_to_gain(kinds: Sequence[Spending]) -> str:
+    """Which sessions save next to nothing, or lose."""
+    names = [group.name for group in kinds if group.saved_share < _GAIN]
+    return f"Next to nothing to gain: {'; '.join(names)}." if names else ""
+
+
+def _cheaper(report: Report) -> list[str]:
+    """Why a policy that costs less here is not the default, for each."""
+    ours = next((p for p in report.policies if p.policy == "economic"), None)
+    if ours is None:
+        return []
+    return [
+        f"{p.policy} costs less here ({p.relative_cost:.3f}; its worst session {p.max_relative_cost:.2f}), and is not "
+        f"the default: {why_not(p.policy)}."
+        for p in report.policies
+        if p.relative_cost < ours.relative_cost
+    ]
 
 
 def spending(report: Report) -> tuple[list[Spending], list[Spending]]:
-    """What was and would have been paid, by project and by day."""
-    place = favourite(report)
-    return _groups(report, place, _projects), _days(report, place)
+    """What was and would have been paid: by agent and length, and by project."""
+    return _groups(report, _kind), sorted(_groups(report, _project), key=lambda g: -(g.usd or 0))
 
 
-def _projects(session: SessionReport) -> str:
+def _kind(session: SessionReport) -> str:
+    length = next(name for most, name in _LENGTHS if most is None or session.calls < most)
+    return f"{session.agent or 'messages'}, {length}"
+
+
+def _project(session: SessionReport) -> str:
     return session.project or "(not recorded)"
 
 
-def _groups(report: Report, place: int, key: Callable[[SessionReport], str]) -> list[Spending]:
-    """By what ``key`` says; the dearest first. Nothing where no price is known."""
+def _groups(report: Report, key: Callable[[SessionReport], str]) -> list[Spending]:
+    """The sessions by ``key``, each group's name in order, the shortest sessions of an agent first."""
     found: dict[str, list[SessionReport]] = {}
-    for session in report.sessions:
+    for session in sorted(report.sessions, key=lambda s: (s.agent, s.calls)):
         found.setdefault(key(session), []).append(session)
-    groups = [Spending(name, sessions, place) for name, sessions in found.items()]
-    return sorted((g for g in groups if g.usd is not None), key=lambda g: -(g.usd or 0))
+    place = favourite(report)
+    return [Spending(name, sessions, place) for name, sessions in found.items()]
 
 
-class _Day(Spending):
-    """What one day cost: a session's share of it is the share of its bill."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.sessions, self.unknown = name, 0, 0
-        self.usd: float | None = 0.0
-        self.usd_with: float | None = 0.0
-
-    def add(self, run: PolicyRun, session: SessionReport, usd: float) -> None:
-        assert self.usd is not None
-        assert self.usd_with is not None
-        self.sessions += 1
-        self.usd += usd
-        self.usd_with += usd * (run.usd or 0.0) / (session.recorded.usd or 1.0)
-
-
-def _days(report: Report, place: int) -> list[Spending]:
-    """By the local day of each call that was billed, the newest first."""
-    days: dict[str, _Day] = {}
-    for session in report.sessions:
-        if report.is_repriced or session.paid_usd is None or session.usd_with(session.runs[place]) is None:
-            continue
-        own: dict[str, float] = {}
-        for call in session.bill:
-            own[call.day] = own.get(call.day, 0.0) + (call.usd or 0.0)
-        for day, usd in own.items():
-            days.setdefault(day, _Day(day or "(not recorded)")).add(session.runs[place], session, usd)
-    return [days[day] for day in sorted(days, reverse=True)]
+def _called(policy: str) -> str:
+    return "ctxfs" if policy == "economic" else policy
 
 
 def _policy_row(p: PolicyFigures) -> tuple[str, ...]:
@@ -209,20 +237,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     for row in listed:
         *above, last = row[0].split("\n")
         lines += above
-        lines.append(
-            "  ".join(
-                [last.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]
-            ).rstrip()
-        )
+        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join([last.ljust(widths[0]), *cells]).rstrip())
     return "\n".join([lines[0], "-" * (sum(widths) + 2 * len(widths) - 2), *lines[1:]])
 
 
 def _wrapped(text: str, width: int) -> str:
-    lines, line = [], ""
-    for word in text.split():
-        if line and len(line) + 1 + len(word) > width:
-            lines.append(line)
-            line = word
-        else:
-            line = f"{line} {word}" if line else word
-    return "\n".join([*lines, line])
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)

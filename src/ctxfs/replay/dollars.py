@@ -13,7 +13,7 @@ __all__ = ["once_billed", "session_usd", "written_tokens"]
 
 def written_tokens(session: Session, cost: Cost) -> int:
     """What the model wrote: its replies as billed, or as counted where that is more, and the read-backs."""
-    return sum(map(_reply_tokens, session.turns)) + cost.read_backs * READ_BACK_OUTPUT_TOKENS
+    return sum(map(reply_tokens, session.turns)) + cost.read_backs * READ_BACK_OUTPUT_TOKENS
 
 
 def session_usd(threads: Sequence[tuple[Session, Tariff]], costs: Sequence[Cost]) -> float | None:
@@ -22,13 +22,16 @@ def session_usd(threads: Sequence[tuple[Session, Tariff]], costs: Sequence[Cost]
     for (session, tariff), cost in zip(threads, costs, strict=True):
         if tariff.usd_per_token is None:
             return None
-        output = sum(map(_reply_tokens, session.turns))
+        output = sum(map(reply_tokens, session.turns))
         total += (cost.cost + tariff.rates.output * output) * tariff.usd_per_token
     return total
 
 
-def _reply_tokens(turn: Turn) -> int:
-    """Some recordings have only the beginning of what was billed for output: what they hold cannot be less."""
+def reply_tokens(turn: Turn) -> int:
+    """The tokens of a reply: as billed, or as counted where that is more.
+
+    Some recordings have only the beginning of what was billed for output: what they hold cannot be less.
+    """
     billed = turn.call.usage.output_tokens if turn.call is not None and turn.call.usage is not None else 0
     return max(billed, sum(item.tokens for item in turn.reply))
 

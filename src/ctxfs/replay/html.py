@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from ctxfs.replay.answer import LIMITS, Spending, answer, check, favourite, spending
+from ctxfs.replay.answer import LIMITS, Spending, answer, check, could_leave, favourite, spending
 from ctxfs.replay.chart import chart, colours
 from ctxfs.replay.cost import Cached
 from ctxfs.replay.report import PolicyFigures, Report, SessionReport, cumulative
@@ -92,17 +92,18 @@ _Cell = tuple[str, float | None]
 
 def render_html(report: Report) -> str:
     """The report as a page of its own, in light and dark: the answer, money, policies, tools, and each session."""
-    projects, days = spending(report)
+    kinds, projects = spending(report)
     place = favourite(report)
     name = report.sessions[0].runs[place].policy
     body = [
         "<h1>Replay of recorded sessions</h1>",
         f'<p class="answer">{escape(answer(report))}</p>',
+        f"<p>{escape(could_leave(report))}</p>",
         f"<p>{_scope(report)} {escape(check(report))}</p>",
         f'<p class="limits">{escape(LIMITS)}</p>',
-        f"<h2>Policies</h2><p>{_LEGEND}</p>{_policies(report)}",
+        _spending("agent", kinds, name),
         _spending("project", projects, name),
-        _spending("day", days, name),
+        f"<h2>Policies</h2><p>{_LEGEND}</p>{_policies(report)}",
         _tools(report, place, name),
         f"<h2>Sessions</h2>{_sessions(report, place, name)}",
         _legend([p.policy for p in report.policies]),

@@ -17,10 +17,12 @@ from ctxfs.recordings.formats.table import EXPECTED, load
 from ctxfs.recordings.recording import Recording
 from ctxfs.replay.baselines import AsRecorded
 from ctxfs.replay.calibration import calibrated
+from ctxfs.replay.composition import Share, composition
 from ctxfs.replay.cost import Cached, Cost, Policy, replay_session
-from ctxfs.replay.dollars import once_billed, session_usd, written_tokens
+from ctxfs.replay.dollars import once_billed, reply_tokens, session_usd, written_tokens
 from ctxfs.replay.oracle import oracle_cost
 from ctxfs.replay.policies import DEFAULT_POLICIES, Never, policy_named
+from ctxfs.replay.prediction import Prediction, predicted_together
 from ctxfs.replay.report import PolicyRun, Report, SessionReport, Skipped, summed
 from ctxfs.replay.session import Session, prepare
 from ctxfs.replay.tariff import PriceOptions, Tariff, billed_calls, tariff_of
@@ -116,6 +118,7 @@ class Loaded:
 
     recording: Recording
     threads: tuple[Thread, ...]
+    prediction: Prediction
 
 
 def run_policies(loaded: Loaded, *, policies: Sequence[str], cached: Cached = "prefix") -> SessionReport:
@@ -130,6 +133,7 @@ def run_policies(loaded: Loaded, *, policies: Sequence[str], cached: Cached = "p
     return SessionReport(
         session=recording.name,
         project=recording.project,
+        agent=recording.agent,
         model=recording.model,
         compacts_at=threads[0].tariff.compacts_at,
         calls=sum(len(thread.session.turns) for thread in threads),
@@ -137,10 +141,22 @@ def run_policies(loaded: Loaded, *, policies: Sequence[str], cached: Cached = "p
         recorded=_run(threads, "as-recorded", lambda _: AsRecorded(), cached, none),
         cost_of_none=none,
         missed_cost_of_none=never.missed_cost,
+        composition=_composition(threads),
+        prediction=loaded.prediction,
         oracle_results=results,
         oracle_results_and_inputs=both,
         runs=tuple(_run(threads, _short(name), partial(policy_for, name, cached), cached, none) for name in policies),
     )
+
+
+def _composition(threads: Sequence[Thread]) -> dict[Share, float]:
+    """What the threads of a recording cost together if nothing is evicted, by part."""
+    total = dict.fromkeys(Share, 0.0)
+    for thread in threads:
+        output_tokens = sum(map(reply_tokens, thread.session.turns))
+        for share, cost in composition(thread.session, thread.tariff.rates, output_tokens).items():
+            total[share] += cost
+    return total
 
 
 def _short(name: str) -> str:
@@ -246,10 +262,12 @@ def load_threads(recording: Recording, tokens: Tokens, prices: PriceOptions) -> 
     """The threads of a recording in which a model replied to something, in the tokens that were billed."""
     count = counter_named(tokens)
     threads = recording.threads()
-    sessions = calibrated([prepare(thread, count) for thread in threads])
+    counted = [prepare(thread, count) for thread in threads]
+    sessions = calibrated(counted)
     return Loaded(
-        recording,
-        tuple(
+        recording=recording,
+        prediction=predicted_together(counted),
+        threads=tuple(
             Thread(session, tariff_of(thread, prices), partial(_scaled, count, session.scale))
             for thread, session in zip(threads, sessions, strict=True)
             if any(item.tokens for turn in session.turns for item in turn.added)

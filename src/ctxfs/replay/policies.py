@@ -18,9 +18,12 @@ from ctxfs.replay.cost import MIN_PLACEHOLDER_TOKENS, Policy, Replacement, Run
 from ctxfs.replay.economic import Economic
 from ctxfs.replay.session import Item, Session
 
-__all__ = ["DEFAULT_POLICIES", "POLICY_NAMES", "Never", "policy_named"]
+__all__ = ["DEFAULT_POLICIES", "LAB_POLICIES", "POLICY_NAMES", "Never", "policy_named", "why_not"]
 
-DEFAULT_POLICIES = (
+DEFAULT_POLICIES = ("none", "economic")
+"""What a replay compares unless it is asked for more."""
+
+LAB_POLICIES = (
     "none",
     "window",
     "exact-3",
@@ -38,6 +41,24 @@ POLICY_NAMES = (
     "are sent), ski-rental, economic, patient-N (economic with fewer read-backs for more money; N is its caution), or "
     "a TOML file of eviction parameters; TOKENS as in 100k or 2500"
 )
+
+
+_WHY_NOT = {
+    "window": "it forgets everything at once, and what it summarises cannot be read back",
+    "exact": "it rewrites the cache at each result, and its worst sessions pay for that",
+    "clear": "it waits for a size, whatever a session costs, and hides results without a price for reading them back",
+    "eager": "it hides results before the model has seen them",
+    "ski-rental": "it puts no price on reading back, so that what is needed again leaves too",
+    "patient": "it is ctxfs with other parameters, which save less on most sessions",
+}
+
+
+def why_not(name: str) -> str:
+    """Why the policy of that name is not what ctxfs does, where it costs less on some sessions."""
+    family = next((family for family in _WHY_NOT if name.startswith(family)), None)
+    if family is None:
+        return "its parameters were found on few sessions" if name != "none" else "on these sessions nothing pays"
+    return _WHY_NOT[family]
 
 
 def policy_named(

@@ -14,9 +14,9 @@ _COLUMNS = ("policy", "cost", "mean", "worst", "peak", "hits", "breaks", "evicti
 
 def render_json(report: Report) -> str:
     """The report as JSON: the answer, and the figures of ``Report.to_dict``."""
-    projects, days = spending(report)
+    kinds, projects = spending(report)
     told = {"answer": answer(report), "check": check(report), **report.to_dict()}
-    for name, groups in (("projects", projects), ("days", days)):
+    for name, groups in (("kinds", kinds), ("projects", projects)):
         told[name] = [{"name": g.name, "sessions": g.sessions, "usd": g.usd, "usd_with": g.usd_with} for g in groups]
     return json.dumps(told, indent=1)
 

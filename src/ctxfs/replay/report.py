@@ -1,12 +1,14 @@
 """What a replay found, as values and as JSON."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from ctxfs.replay.composition import Share
 from ctxfs.replay.cost import Cached, CallFigures, Cost
+from ctxfs.replay.prediction import Prediction
 from ctxfs.replay.tariff import BilledCall
 from ctxfs.replay.watched import ToolFigures
 
@@ -39,6 +41,7 @@ class SessionReport:
         session: the name of the recording.
         path: its file; None: none was read.
         project: the directory that the agent worked in; empty: not recorded.
+        agent: the agent or program that wrote the file; empty: its format does not say.
         model: the model that replied most often; empty: not recorded.
         compacts_at: the tokens at which an agent with this model compacts.
         calls: how often a model replied.
@@ -47,6 +50,8 @@ class SessionReport:
         is_repriced: prices were asked for, so that dollars are not what was billed.
         recorded: the replay of what the recorded agent did itself, to be compared with the bill.
         cost_of_none: what never evicting costs; ``missed_cost_of_none`` of it since the cache lost what it held.
+        composition: what never evicting costs by part, with output, in uncached input tokens.
+        prediction: how large each prompt was, predicted from the calls before it.
         oracle_results: what it costs relative to that if results vanished after their last use.
         oracle_results_and_inputs: the same if the arguments of calls did so too.
         runs: the policies, in the order in which they were asked for.
@@ -55,6 +60,7 @@ class SessionReport:
     session: str
     path: Path | None = None
     project: str = ""
+    agent: str = ""
     model: str = ""
     compacts_at: int = 0
     calls: int
@@ -64,6 +70,8 @@ class SessionReport:
     recorded: PolicyRun
     cost_of_none: float
     missed_cost_of_none: float = 0.0
+    composition: Mapping[Share, float] = field(default_factory=dict)
+    prediction: Prediction = field(default_factory=Prediction)
     oracle_results: float
     oracle_results_and_inputs: float
     runs: tuple[PolicyRun, ...]
@@ -217,11 +225,14 @@ def _session_dict(session: SessionReport) -> dict[str, Any]:
         "session": session.session,
         "path": str(session.path) if session.path is not None else None,
         "project": session.project,
+        "agent": session.agent,
         "model": session.model,
         "paid_usd": session.paid_usd,
         "recorded_usd": session.recorded.usd,
         "calls": session.calls,
         "cost_of_none": session.cost_of_none,
+        "composition": {share.value: cost for share, cost in session.composition.items()},
+        "prediction": asdict(session.prediction),
         "oracle_results": session.oracle_results,
         "oracle_results_and_inputs": session.oracle_results_and_inputs,
         "policies": [_run_dict(run) for run in session.runs],

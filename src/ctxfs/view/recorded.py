@@ -15,6 +15,7 @@ from ctxfs.recordings.formats.table import load
 from ctxfs.recordings.recording import Block, Recording, Role
 from ctxfs.replay.answer import LIMITS, answer, check
 from ctxfs.replay.lab import replay_files
+from ctxfs.replay.policies import LAB_POLICIES
 from ctxfs.replay.recorded import RecordedItem, explain_recording
 from ctxfs.replay.report import Report, SessionReport, cumulative
 
@@ -219,7 +220,7 @@ class RecordedFiles:
 
 
 def _read(path: Path) -> Sequence[Replayed]:
-    explained, report = explain_recording(path), replay_files([path])
+    explained, report = explain_recording(path), replay_files([path], LAB_POLICIES)
     recordings = [one for one in load(path) if one.threads()]
     found = []
     for session, told in zip(report.sessions, explained, strict=True):
