@@ -37,7 +37,7 @@ from ctxfs.jsontext.write_stream import BLOCK
 from ctxfs.llm.messages import Content, ToolMessage
 from ctxfs.placeholder.text import render
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.journal import encode_line
+from ctxfs.session.journal import encode_line, scan
 from ctxfs.session.names import ENVELOPE, TEXT, Layout
 from ctxfs.session.record_json import to_json
 from ctxfs.session.records import Record, SessionStarted
@@ -332,6 +332,23 @@ async def test_a_damaged_content_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(CorruptContent, match="call_1"):
         await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
     assert not is_there(tmp_path / "1.ctxfs"), "no half of an archive is left"
+
+
+async def test_a_damaged_journal_is_not_exported(tmp_path: Path) -> None:
+    await make(tmp_path / "a")
+    log = tmp_path / "a" / "one" / "journal.jsonl"
+    write(log, read(log) + b"\n")
+    with pytest.raises(CorruptJournal, match="is damaged at byte"):
+        await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
+    assert not is_there(tmp_path / "1.ctxfs")
+
+
+@pytest.mark.parametrize("bad", [b"\n", b"no journal\n", b"\n" * 3_000_000], ids=["empty", "other", "many"])
+async def test_a_journal_with_a_damaged_line_is_refused_at_that_line(tmp_path: Path, bad: bytes) -> None:
+    log = journal([stored("a.txt")])
+    write(tmp_path / "made", handmade([("journal.jsonl", log + bad), ("a.txt", b"text")]))
+    await refused(tmp_path / "made", tmp_path / "b", ArchiveUnsafe)
+    assert len(scan(log + bad, stops_at_damage=True).damages) == 1
 
 
 async def test_a_lost_journal_is_said(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "BlockIndexBuilder",
     "digest",
     "index_name",
+    "index_size",
     "is_block_index",
     "root_digest",
     "text_lines",
@@ -133,6 +134,11 @@ class BlockIndexBuilder:
     def build(self) -> BlockIndex:
         """The index of the blocks so far."""
         return BlockIndex(bytes(self._rows), file_end=self.file_end, size_bytes=self.size_bytes, newlines=self.newlines)
+
+
+def index_size(blocks: int) -> int:
+    """Return the size in bytes of the block index of a content with this number of blocks."""
+    return len(INDEX_MAGIC) + _COUNTS.size + blocks * _ROW.size + _CRC.size
 
 
 def root_digest(digests: Iterable[bytes]) -> str:

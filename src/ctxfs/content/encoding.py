@@ -130,7 +130,16 @@ def decode_blocks(
         return map(bytes, forms)
     if encoding == "text":
         return map(_JSON_BYTES.validate_json, map(_quoted, forms))  # between quotes there is a string, or no JSON
-    return (base64.b64decode(form, validate=True) for form in forms)
+    return map(_from_base64, forms)
+
+
+def _from_base64(form: bytes | memoryview) -> bytes:
+    """Decode base64 as it was written: its last character has bits that no byte needs, and they must be 0."""
+    data = base64.b64decode(form, validate=True)
+    last = len(data) - len(data) % 3
+    if last < len(data) and base64.b64encode(data[last:]) != bytes(form[-4:]):
+        raise ValueError("not the base64 that was written")
+    return data
 
 
 def _decompressed(form: bytes | memoryview, *, limit: int, compression: str) -> bytes:

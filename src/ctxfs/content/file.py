@@ -14,7 +14,7 @@ from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.write_stream import BLOCK
 from ctxfs.llm.messages import Content, check_content
 
-__all__ = ["ContentFile", "IndexChunks", "trailer_of"]
+__all__ = ["ContentFile", "IndexChunks", "header_of", "trailer_of"]
 
 SCHEMA_VERSION = "1.0"
 
@@ -81,7 +81,16 @@ class ContentFile:
         self._check()
         encoding = encoding_of(self._content)
         metadata = {**self._extra, "encoding": encoding}
-        header = b"" if self._raw else self._header(encoding, metadata)
+        header = _header(
+            item_id=self._item_id,
+            item_type=self._item_type,
+            encoding=encoding,
+            raw=self._raw,
+            offloaded_at=self._offloaded_at,
+            metadata=metadata,
+        )
+        if header and self._compression:
+            header = compressor()(header)
         trailer = trailer_of(encoding, raw=self._raw, compression=self._compression)
         blocks, last = BlockIndexBuilder(len(header)), b""
         forms = encode_blocks(self._content, encoding, raw=self._raw, compression=self._compression)
@@ -120,18 +129,6 @@ class ContentFile:
         except ValueError as error:
             raise InvalidRecord(f"{self._name} cannot be stored: {error}") from error
 
-    def _header(self, encoding: str, metadata: Mapping[str, Any]) -> bytes:
-        head = {
-            "schema_version": SCHEMA_VERSION,
-            "item_id": self._item_id,
-            "item_type": self._item_type,
-            "offloaded_at": self._offloaded_at,
-            "metadata": metadata,
-        }
-        quote = b"" if encoding == "blocks" else b'"'
-        header = json_codec.dumps(head)[:-1] + b',"content":' + quote
-        return compressor()(header) if self._compression else header
-
     def _text_size(self, size: int, newlines: int, last: bytes) -> tuple[int, int]:
         if isinstance(self._content, RawBytes):
             return size, text_lines(newlines, ends_open=bool(last) and not last.endswith(b"\n"))
@@ -139,6 +136,34 @@ class ContentFile:
         if not isinstance(self._content, str):
             newlines = text.count("\n")
         return len(text), text_lines(newlines, ends_open=bool(text) and not text.endswith("\n"))
+
+
+def header_of(stored: Stored) -> bytes:
+    """Return what stands before the content in its file, uncompressed."""
+    return _header(
+        item_id=stored.item_id,
+        item_type=stored.item_type,
+        encoding=stored.encoding,
+        raw=stored.raw,
+        offloaded_at=stored.offloaded_at,
+        metadata=stored.metadata,
+    )
+
+
+def _header(
+    *, item_id: str, item_type: ItemType, encoding: str, raw: bool, offloaded_at: int, metadata: Mapping[str, Any]
+) -> bytes:
+    if raw:
+        return b""
+    head = {
+        "schema_version": SCHEMA_VERSION,
+        "item_id": item_id,
+        "item_type": item_type,
+        "offloaded_at": offloaded_at,
+        "metadata": metadata,
+    }
+    quote = b"" if encoding == "blocks" else b'"'
+    return json_codec.dumps(head)[:-1] + b',"content":' + quote
 
 
 def trailer_of(encoding: str, *, raw: bool, compression: str) -> bytes:

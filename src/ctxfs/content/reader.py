@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
-from ctxfs.content.blocks import BlockIndex, BlockIndexBuilder, digest, index_name
+from ctxfs.content.blocks import BlockIndex, BlockIndexBuilder, digest, index_name, index_size
 from ctxfs.content.encoding import (
     BlocksText,
     RawBytes,
@@ -27,7 +27,7 @@ from ctxfs.llm.messages import Block, Content
 from ctxfs.steps import checkpoint, run_in_steps
 from ctxfs.storage.base import Store, ThreadStore
 
-__all__ = ["BlockRange", "ContentReader", "IndexCache", "RawBytes", "scan_blocks"]
+__all__ = ["BlockRange", "ContentReader", "IndexCache", "RawBytes", "read_index", "scan_blocks"]
 
 INDEXES_KEPT = 16
 FIRST_FRAME_BYTES = BLOCK // 2
@@ -337,7 +337,7 @@ class IndexCache:
         name = index_name(stored.name)
         if stored.blocks > 1:
             try:
-                index = BlockIndex.from_bytes(await self._store.read(name))
+                index = await read_index(self._store, stored)
             except (NotStored, ValueError):
                 pass  # derived: rebuilt from the file below
             else:
@@ -355,6 +355,24 @@ class IndexCache:
             await self._store.replace(name, index.to_bytes())
         except (WriteFailed, SessionClosed) as error:  # derived: reading goes on without it, even without the lock
             logger.warning("%s", error)
+
+
+async def read_index(store: Store, stored: Stored) -> BlockIndex:
+    """Return the block index beside a file, which is not compared with the file. It is read in blocks.
+
+    Raises ``NotStored``, and ValueError if it is damaged, or has not the size of an index of this content.
+    """
+    size = index_size(stored.blocks)
+    data = bytearray()
+    while len(data) <= size:
+        wanted = min(BLOCK, size + 1 - len(data))
+        piece = await store.read(index_name(stored.name), len(data), wanted)
+        data += piece
+        if len(piece) < wanted:
+            break
+    if len(data) != size:
+        raise ValueError("the block index has not the size that it needs")
+    return BlockIndex.from_bytes(bytes(data))
 
 
 async def scan_blocks(store: Store, stored: Stored, *, max_bytes: int | None = None) -> BlockIndex:

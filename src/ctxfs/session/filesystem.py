@@ -318,12 +318,12 @@ class ContextFileSystem:
         return (await read_journal(self._store)).scan.records
 
     async def verify(self, item_ids: Collection[str] | None = None) -> VerifyReport:
-        """Check stored contents against their digests, and the index against the journal; None: every content.
+        """Check every byte of stored contents' files, and the indexes, against the journal; None: all contents.
 
         Raises ``UnknownItem`` and ``ContentGone`` for the id of an item that is not stored.
         """
         chosen = tuple(self._state.stored) if item_ids is None else item_ids
-        return await verify(self._store, tuple(map(self._stored_of, chosen)), self._recovery.damages)
+        return await verify(self._store, self.session_id, tuple(map(self._stored_of, chosen)), self._recovery.damages)
 
     # Inside ----------------------------------------------------------------------------------------------------------
 

@@ -75,8 +75,11 @@ def _encoded(records: Sequence[Record]) -> bytes | None:
     return None
 
 
-def scan(data: bytes, *, last_seq: int = 0, offset: int = 0) -> Scan:
-    """Read every line of ``data``, which starts at ``offset`` of the journal, after the line ``last_seq``."""
+def scan(data: bytes, *, last_seq: int = 0, offset: int = 0, stops_at_damage: bool = False) -> Scan:
+    """Read every line of ``data``, which starts at ``offset`` of the journal, after the line ``last_seq``.
+
+    ``stops_at_damage``: what follows the first damage is not read, so that a file of nothing but damage costs nothing.
+    """
     # Each line is one of four cases, and only the tail is cut off, never a line before it:
     # - whole and next in number: its records are taken in;
     # - whole, but numbers are missing before it: it is taken in, and the gap is a damage of no length;
@@ -87,7 +90,7 @@ def scan(data: bytes, *, last_seq: int = 0, offset: int = 0) -> Scan:
     damages: list[Damage] = []
     end = _end_of_lines(data)
     position = 0
-    while position < end:
+    while position < end and not (damages and stops_at_damage):
         stop = data.index(b"\n", position)
         try:
             line = _decode_line(data[position:stop], last_seq)

@@ -1,13 +1,15 @@
-"""Check a session: every stored content against its digest, and the index against the journal."""
+"""Check a session: every byte of its contents' files, and the indexes, against the journal."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ctxfs.content.reader import ContentReader
+from ctxfs.content.blocks import index_name
+from ctxfs.content.checking import check_block_index, check_file
 from ctxfs.content.stored import Stored
 from ctxfs.errors import NotStored, StorageError
 from ctxfs.session.index import INDEX_NAME, parse_index, wants_index
 from ctxfs.session.journal import Damage
+from ctxfs.session.names import TERMINAL
 from ctxfs.session.recovery import read_journal
 from ctxfs.storage.base import Store
 from ctxfs.storage.log_file import LOG_NAME
@@ -36,27 +38,49 @@ class VerifyReport:
         return not self.problems
 
 
-async def verify(store: Store, entries: Sequence[Stored], damages: Sequence[Damage]) -> VerifyReport:
+async def verify(store: Store, session_id: str, entries: Sequence[Stored], damages: Sequence[Damage]) -> VerifyReport:
     """Check ``entries``, the contents that are durable; ``damages`` is what opening the session found."""
     problems = [Problem(name=LOG_NAME, detail=damage.reason) for damage in damages]
     for entry in entries:
-        try:
-            await ContentReader(store, entry).check()
-        except (StorageError, NotStored) as error:
-            problems.append(Problem(name=entry.name, detail=str(error)))
+        problems += await _problems_of(store, entry)
     if wants_index(store):
-        problems.extend(await _verify_index(store))
+        problems += await _index_problems(store, session_id)
     return VerifyReport(checked=len(entries), problems=tuple(problems))
 
 
-async def _verify_index(store: Store) -> list[Problem]:
+async def _problems_of(store: Store, entry: Stored) -> Sequence[Problem]:
+    """What is wrong with the file of a content, or else with the block index beside it."""
+    grows = entry.name.startswith(TERMINAL) and bool(entry.metadata.get("partial"))
+    try:
+        index = await check_file(store, entry, grows=grows)
+    except (StorageError, NotStored) as error:
+        return [Problem(name=entry.name, detail=str(error))]
+    if entry.blocks > 1 and not grows:
+        try:
+            await check_block_index(store, entry, index)
+        except (StorageError, ValueError) as error:
+            detail = f"{error}: remove this file, and it is made again"
+            return [Problem(name=index_name(entry.name), detail=detail)]
+    return []
+
+
+async def _index_problems(store: Store, session_id: str) -> Sequence[Problem]:
     try:
         index = parse_index(await store.read(INDEX_NAME))
     except (NotStored, ValueError) as error:
         return [Problem(name=INDEX_NAME, detail=f"{error}: opening the session for writing rebuilds it")]
-    state = (await read_journal(store)).state
-    return [
-        Problem(name=INDEX_NAME, detail=f"it contradicts the journal about {item_id}")
+    if index.session_id != session_id:
+        detail = "it is the index of another session: remove it, and opening the session for writing makes it again"
+        return [Problem(name=INDEX_NAME, detail=detail)]
+    journal = await read_journal(store)
+    state = journal.state
+    missing = state.stored.keys() - index.items.keys() if index.journal_seq >= journal.scan.last_seq else set()
+    wrong = [
+        item_id
         for item_id, entry in index.items.items()
         if state.stored.get(item_id) != entry and item_id not in state.removed
+    ]
+    return [
+        Problem(name=INDEX_NAME, detail=f"it contradicts the journal about {item_id}")
+        for item_id in (*wrong, *sorted(missing))
     ]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import anyio
 
-from ctxfs.content.blocks import BlockIndex, index_name
+from ctxfs.content.blocks import index_name
+from ctxfs.content.checking import check_file
 from ctxfs.content.compression import ZSTD
 from ctxfs.content.file import trailer_of
-from ctxfs.content.reader import scan_blocks
 from ctxfs.content.stored import Stored
 from ctxfs.errors import (
     ArchiveDamaged,
@@ -18,7 +18,6 @@ from ctxfs.errors import (
     ConfigError,
     CorruptContent,
     CorruptJournal,
-    NotStored,
     UnsafePath,
 )
 from ctxfs.session.copying import making
@@ -119,6 +118,10 @@ async def _held(store: Store, session_id: str) -> _Held:
     found = await result_of(lambda: scan(log))
     if not found.last_seq:
         raise CorruptJournal(session_id, "is gone: open the session for writing once to rebuild it")
+    if found.damages:
+        damage = found.damages[0]
+        where = f"is damaged at byte {damage.offset:,} ({damage.reason})"
+        raise CorruptJournal(session_id, f"{where}: it is not exported; copy its directory, or `ctxfs push` it")
     state = await result_of(lambda: fold(SessionState(), found.records))
     growing = await growing_logs(store, state, await store.names(TERMINAL))
     fold(state, growing)
@@ -135,7 +138,7 @@ async def _write_archive(store: Store, writer: ArchiveWriter, held: _Held) -> in
     await result_of(lambda: writer.begin(held.session_id, len(held.stored)))
     await result_of(lambda: writer.part(LOG_NAME, held.log, sum(map(len, held.log))))
     for entry in held.stored:
-        await _checked(store, entry, grows=entry.name in held.growing)
+        await check_file(store, entry, grows=entry.name in held.growing)
         size = _file_size(entry)
         await result_of(partial(writer.open_part, entry.name, size))
         for offset in range(0, size, CHUNK_BYTES):
@@ -204,7 +207,7 @@ async def _take_in(source: ArchiveReader, store: Store, session_id: str) -> Sequ
         size = await result_of(partial(source.open_part, entry.name))
         await store.replace(entry.name, source.part(entry.name, size))
         try:
-            index = await _checked(store, entry)
+            index = await check_file(store, entry)
         except CorruptContent as error:
             raise ArchiveUnsafe(f"the archive contradicts itself: {error}") from error
         if entry.blocks > 1:
@@ -218,10 +221,13 @@ async def _take_in(source: ArchiveReader, store: Store, session_id: str) -> Sequ
 def _examine(log: bytes) -> tuple[Scan, Sequence[Stored]]:
     """Read an archive's journal, and check that no name in it can do harm."""
     try:
-        found = scan(log)
-        state = fold(SessionState(), found.records)
+        found = scan(log, stops_at_damage=True)
         if not found.last_seq or found.torn_bytes:
             raise ArchiveDamaged("the archive's journal cannot be read")
+        if found.damages:  # an export has none
+            damage = found.damages[0]
+            raise ArchiveUnsafe(f"the archive's journal is damaged at byte {damage.offset:,}: {damage.reason}")
+        state = fold(SessionState(), found.records)
         for record in found.records:
             if isinstance(record, WriterOpened) and not (_all_are(int, record.epoch) and _all_are(str, record.path)):
                 raise ArchiveUnsafe("the archive's journal has a writer with an invalid number")
@@ -265,34 +271,9 @@ def _all_are(kind: type, *values: object) -> bool:
     return all(type(value) is kind for value in values)
 
 
-async def _checked(store: Store, entry: Stored, *, grows: bool = False) -> BlockIndex:
-    """Check a content against the journal, block by block; ``grows``: its file may be longer. Raises CorruptContent."""
-    try:
-        index = await scan_blocks(store, entry, max_bytes=entry.size_bytes)
-    except NotStored as error:
-        raise CorruptContent(entry.name, f"the file, with the content of item {entry.item_id}, is missing") from error
-    except (ValueError, TypeError) as error:
-        raise CorruptContent(entry.name, str(error)) from error
-    if (index.root, index.size_bytes, index.count) != (entry.digest, entry.size_bytes, entry.blocks):
-        raise CorruptContent(entry.name, "it is not what the journal says")
-    if not grows and not await _ends_as_it_should(store, entry):
-        raise CorruptContent(entry.name, "it does not end with its content")
-    return index
-
-
-async def _ends_as_it_should(store: Store, entry: Stored) -> bool:
-    trailer = _trailer(entry)
-    size = _file_size(entry)
-    return await store.size(entry.name) == size and await store.read(entry.name, size - len(trailer)) == trailer
-
-
-def _trailer(entry: Stored) -> bytes:
-    """Return what follows the content in its file."""
-    return trailer_of(entry.encoding, raw=entry.raw, compression=entry.compression)
-
-
 def _file_size(entry: Stored) -> int:
-    return entry.content_offset + entry.content_length + len(_trailer(entry))
+    trailer = trailer_of(entry.encoding, raw=entry.raw, compression=entry.compression)
+    return entry.content_offset + entry.content_length + len(trailer)
 
 
 def _by_name(state: SessionState) -> Sequence[Stored]:
