@@ -43,7 +43,9 @@ def test_errors_carry_what_they_speak_of() -> None:
 
 def test_an_unknown_outcome_says_what_to_do() -> None:
     said = str(OutcomeUnknown("a commit", "no answer in 10 s"))
-    assert said == "it is unknown whether a commit was stored (no answer in 10 s): close the session and open it again"
+    assert said == (
+        "it is unknown whether a commit was stored (no answer in 10 s): the next change of the session finds out"
+    )
 
 
 def test_what_cannot_be_done_is_said_with_what_to_do() -> None:

@@ -68,13 +68,16 @@ def test_a_history_that_was_taken_over_is_closed_without_a_word() -> None:
 
 
 @pytest.mark.parametrize("fate", ["lost", "answer lost"])
-def test_a_commit_of_unknown_outcome_is_looked_up_at_the_next_use(fate: Fate) -> None:
+@pytest.mark.parametrize("away", [False, True])
+def test_a_commit_of_unknown_outcome_is_looked_up_at_once_or_at_the_next_use(fate: Fate, away: bool) -> None:
     fates: list[Fate] = []
     bucket = MemoryBucket(lambda _: fates.pop(0) if fates else "done")
     with History("s", store=stopped_for_long(bucket), **KEEP_ONE) as history:
         first = history.rewrite(conversation(2))
         fates += ["done", fate]  # it takes the session, and commits
-        assert history.rewrite(conversation(3)) == first
+        if away:
+            fates += ["lost"]  # it takes the session again
+            assert history.rewrite(conversation(3)) == first
         edits = history.rewrite(conversation(3))
         assert len(edits) == 2
     with History("s", store=stopped_for_long(bucket), **KEEP_ONE) as later:

@@ -20,7 +20,7 @@ import anyio
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import Done
-from ctxfs.errors import CtxfsError
+from ctxfs.errors import CtxfsError, Unrecorded
 from ctxfs.events import OffloadFailed, RecordFailed
 from ctxfs.llm import ToolCall
 from ctxfs.session.filesystem import ContextFileSystem
@@ -47,7 +47,7 @@ def output(name: str) -> str:
     return "\n".join(f"{name}, line {n} of what the tool said" for n in range(LINES))
 
 
-@tool("Fetch something", ephemeral=1)
+@tool("Fetch something", ephemeral=1, read_only=True)
 async def fetch(name: str) -> str:
     return output(name)
 
@@ -154,7 +154,11 @@ async def run(way: str, root: Path) -> Report:
         report.problems.append(f"failures before anything ran out: {report.failures}")
     before = dict(agent.context.fs.state.stored)
     free = WAYS[way](root)
-    await query(agent, 1, report)
+    try:
+        await query(agent, 1, report)
+        report.problems.append("an answer that is not durable was returned")
+    except Unrecorded:
+        report.answers.append(str(agent.context.items[-1].message.content))
     if not report.failures:
         report.problems.append("the user was not told")
     report.problems += shown(model, agent)

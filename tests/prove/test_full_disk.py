@@ -18,7 +18,7 @@ from prove.part_disk import agent_with_a_full_disk, agent_with_a_read_only_disk,
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_run_goes_on(way: str, tmp_path: Path) -> None:
+def test_the_run_goes_on_to_its_answer_which_is_not_returned(way: str, tmp_path: Path) -> None:
     reason = why_not(way)
     if reason is not None:
         pytest.skip(f"NOT TESTED on a disk without {way} (limits of the process are): {reason}")

@@ -202,6 +202,8 @@ class Agent:
             ReplyIncomplete: the answer was truncated by its token limit.
             TranscriptError: ``text`` is blank or not a text; nothing was added.
             ModelError: the model could not be called.
+            Unrecorded, OutcomeUnknown: the answer, or a call of a tool that changes something, could not be recorded:
+                that tool has not run. The context keeps what it has, and writes it with the next query.
 
         """
         answer = ""
@@ -224,6 +226,8 @@ class Agent:
         self._busy = True
         try:
             await self.open()
+            if self._context.open_calls:  # storage failed when the last query ended
+                await self._context.answer_open_calls(_INTERRUPTED)
             await self._context.add(UserMessage(text), durable=False)  # the request's commit has it
             async with aclosing(self._run()) as events:
                 async for event in events:
@@ -322,13 +326,15 @@ class Agent:
     async def _record(self, reply: Reply) -> None:
         """Take a reply in as soon as it is there, whatever is cancelled: it is billed.
 
-        It is durable before an answer is returned, and before a tool runs that changes something.
+        It is durable before an answer is returned, and before a tool runs that changes something. Raises ``Unrecorded``
+        or ``OutcomeUnknown`` otherwise.
         """
         await self._context.add(reply.message, usage=reply.usage, model=reply.model, durable=False)
         calls = self._context.open_calls
         runs = () if reply.stop_reason in CUT or self._config.one_commit_a_turn else calls
         if not calls or self._runner.changes(runs):
             await self._context.record()
+            self._context.check_recorded()
 
     async def _answer(self, reply: Reply) -> list[ToolEnded]:
         """Run the tools that a reply calls, and record their results; returns what the next request shows of them."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ctxfs.errors import StorageError
+from ctxfs.errors import OutcomeUnknown, StorageError
 from ctxfs.events import ContextEvent, Evicted, Offloaded, OffloadFailed
 from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.plan import Archive, Offload, Plan, Trim
@@ -53,7 +53,7 @@ async def apply(plan: Plan, items: Mapping[str, ContextItem], fs: ContextFileSys
     """Make ``plan`` durable; ``done`` is called with the result of each commit as soon as it is durable.
 
     Items that cannot be stored stay as they are, with an event. ``items`` is a view that follows the changes of
-    ``done``.
+    ``done``. Raises ``OutcomeUnknown``.
     """
     if plan.offloads:
         await _offload(plan.offloads, items, fs, done)
@@ -78,6 +78,7 @@ async def admit(
 
     Raises:
         StorageError: nothing was recorded, and nothing is evicted. Exceptions of a policy are not caught.
+        OutcomeUnknown: all was recorded, or nothing.
 
     """
     going = [item for item in items if item.id in leaving]
@@ -116,6 +117,8 @@ async def _offload(
     steps = steps_of(offloads, items)
     try:
         await fs.writer.evict([(old, new, step.reason) for step, old, new in steps])
+    except OutcomeUnknown:
+        raise
     except StorageError as error:
         if len(steps) == 1:
             done(Applied(events=(OffloadFailed(item_id=steps[0][0].item_id, error=error),)))
@@ -165,6 +168,8 @@ async def _archive(archive: Archive, items: Mapping[str, ContextItem], fs: Conte
     content = await run_in_steps(lambda: write_archive([items[i] for i in archive.item_ids]))
     try:
         await fs.writer.archive(item, content, archive.item_ids, before=before, reason=archive.reason)
+    except OutcomeUnknown:
+        raise
     except StorageError as error:
         done(Applied(events=(OffloadFailed(item_id=archive.item_id, error=error),)))
         return

@@ -186,6 +186,7 @@ class Context(ContextInTime):
             if not self.fs.is_open:
                 return
             try:
+                await self._live.settle()
                 await self._live.record()
             finally:
                 try:

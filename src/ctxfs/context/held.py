@@ -85,7 +85,12 @@ class ContextHeld:
         """Make pending items durable, and evict items that need not be sent at all, in one commit; see ``add``.
 
         A failure is reported as an event, and is retried with the next change. Raises ``SessionClosed`` if the context
-        is not open.
+        is not open, and ``OutcomeUnknown`` if a store on a server does not say whether it took them: the next change
+        asks again.
         """
         async with self._live.changing():
             await self._live.record_new()
+
+    def check_recorded(self) -> None:
+        """Raise ``Unrecorded`` if items exist only in memory; its cause is the last failure to write them."""
+        self._live.recorder.check_recorded(self.session_id)

@@ -5,14 +5,17 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
+from anyio import to_thread
+
+from ctxfs.collector import collector_paused
 from ctxfs.context.commit import Applied, apply, steps_of
-from ctxfs.context.entry import Entry, EntryRules, Known
+from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry
 from ctxfs.context.notices import Notices
 from ctxfs.context.recorder import Recorder
 from ctxfs.context.settings import ContextSettings
 from ctxfs.context.transcript import Transcript
 from ctxfs.economics.identifiers import IdentifierIndex
-from ctxfs.errors import SessionClosed
+from ctxfs.errors import OutcomeUnknown, SessionClosed
 from ctxfs.events import ContentReadBack, ContentRestored
 from ctxfs.eviction.compaction import ArchiveSlot
 from ctxfs.eviction.plan import Plan
@@ -20,6 +23,7 @@ from ctxfs.eviction.reduction import View
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage
 from ctxfs.placeholder.attach import write_all
+from ctxfs.session.damaged import counted
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.item_records import absolute
 from ctxfs.session.names import path_of
@@ -49,6 +53,7 @@ class LiveTranscript:
         self.notices = Notices(fs, settings.on_event)
         self.lock = LoopLock()
         self._settings = settings
+        self._agrees = True  # with the session: no change was cut in the middle
         self.begin()
 
     def begin(self) -> None:
@@ -78,7 +83,51 @@ class LiveTranscript:
         async with self.lock:
             if not self.fs.is_open:
                 raise SessionClosed(f"session {self.fs.session_id} is not open: `async with` it, or call open()")
-            yield
+            await self.settle()
+            self._agrees = False
+            try:
+                yield
+            except BaseException as error:
+                self._agrees = not _cuts(error)
+                raise
+            self._agrees = True
+
+    @uninterrupted
+    async def settle(self) -> None:
+        """If the last change was cut in the middle, hold what the session holds, and what is not recorded yet.
+
+        Raises what ``SessionWriter.settle`` raises.
+        """
+        if self._agrees:
+            return
+        await self.fs.writer.settle()
+        before, pending = self.transcript, self.recorder
+        counter = self.counter
+        self.begin()
+        pending.settle()
+        self.recorder = pending
+        await self.take_in(counted(await self.fs.items(), counter), counter)
+        self.transcript.move(pending.replaced)
+        for item in pending.waiting.values():
+            self.transcript.enter(recorded_entry(item, self.known, self.entry_rules(counter)))
+        self.transcript.going_on_from(before)
+        self._agrees = True
+
+    async def take_in(self, items: Sequence[ContextItem], counter: TokenCounter) -> None:
+        """Hold the session's ``items``, in a worker thread."""
+        self.counter = counter
+        await to_thread.run_sync(self._resumed, items)
+
+    def _resumed(self, items: Sequence[ContextItem]) -> None:
+        calls = [call for call in self.fs.state.calls if not call.summary]
+        with collector_paused(len(items)):
+            self.transcript.resume(
+                items,
+                known=self.known,
+                rules=self.entry_rules(self.counter),
+                last_call=calls[-1] if calls else None,
+                restored=self.fs.state.replies_since_restored(),
+            )
 
     async def take(
         self,
@@ -234,6 +283,15 @@ class LiveTranscript:
             staying=pinned.union(self.transcript.holds),
             pinned=pinned,
         )
+
+
+def _cuts(error: BaseException) -> bool:
+    """Whether ``error`` may have cut a change in the middle; a cancellation waits for its end, and has its error."""
+    if isinstance(error, Exception):
+        return isinstance(error, OutcomeUnknown)
+    if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+        return True
+    return error.__cause__ is not None and _cuts(error.__cause__)
 
 
 def _ends_turn(entries: Sequence[Entry]) -> bool:

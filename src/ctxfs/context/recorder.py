@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from ctxfs.context.commit import Applied, Step, admit
-from ctxfs.errors import StorageError, Unrecorded
+from ctxfs.errors import OutcomeUnknown, StorageError, Unrecorded
 from ctxfs.events import ContextEvent, RecordFailed
 from ctxfs.eviction.eager import EagerOffload
 from ctxfs.items import ContextItem
@@ -34,6 +34,11 @@ class Recorder:
     def waiting(self) -> Mapping[str, ContextItem]:
         """The items that exist only in memory, by id."""
         return MappingProxyType(self._waiting)
+
+    @property
+    def replaced(self) -> Sequence[str]:
+        """Ids of recorded items that pending ones replace."""
+        return tuple(self._removed)
 
     @property
     def is_behind(self) -> bool:
@@ -86,13 +91,17 @@ class Recorder:
         and they have to be planned again.
 
         An error of an eager policy is not caught: the new items stay, and are recorded the next time. Nor is any other
-        error that storage did not cause, since trying again does not help.
+        error that storage did not cause, since trying again does not help. Nor is ``OutcomeUnknown``: to try again
+        might record the items twice, so ``settle`` must be called first.
         """
         if not self.is_behind:
             return Applied()
         steps = [step for step in steps if step[1].id not in self._leaving]
         try:
             applied = await self._admitted(steps)
+        except OutcomeUnknown as error:
+            self._error = error
+            raise
         except StorageError as error:
             if steps:
                 return await self.record()
@@ -102,11 +111,21 @@ class Recorder:
         except Exception:
             self._leaving.clear()
             raise
+        self._forget()
+        return applied
+
+    def _forget(self) -> None:
         self._waiting.clear()
         self._leaving.clear()
         self._removed.clear()
         self._beside.clear()
-        return applied
+
+    def settle(self) -> None:
+        """Forget what is recorded by now. One commit had everything that is pending: all of it is there, or nothing."""
+        state = self._fs.state
+        calls = [replace(call, number=0) for call in state.calls[-len(self._beside) :]]
+        if any(item_id in state.items for item_id in self._waiting) or any(one in calls for _, one in self._beside):
+            self._forget()
 
     async def _admitted(self, steps: Sequence[Step]) -> Applied:
         items = tuple(self._waiting.values())

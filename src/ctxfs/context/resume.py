@@ -1,11 +1,7 @@
 """Resume a session: its recorded items, made a valid transcript again if the journal was damaged."""
 
 import logging
-from collections.abc import Sequence
 
-from anyio import to_thread
-
-from ctxfs.collector import collector_paused
 from ctxfs.context.live import LiveTranscript
 from ctxfs.context.repair import repaired
 from ctxfs.eviction.window import CompactionController
@@ -29,23 +25,11 @@ async def resume(live: LiveTranscript, controller: CompactionController, counter
     items = await _repaired(counted(await fs.items(), counter), fs, counter)
     for found in fs.recovery.contents:
         _log.warning("session %s: %s", fs.session_id, found)
-    await to_thread.run_sync(_take_in, items, live, counter)
+    await live.take_in(items, counter)
     controller.resumed(call for call in fs.state.calls if not call.summary)
     text = "session %s: opened with %d items, %s tokens, after %d calls, in %s"
     held = f"{live.transcript.tokens:,}"
     _log.info(text, fs.session_id, len(items), held, len(fs.state.calls), fs.base)
-
-
-def _take_in(items: Sequence[ContextItem], live: LiveTranscript, counter: TokenCounter) -> None:
-    calls = [call for call in live.fs.state.calls if not call.summary]
-    with collector_paused(len(items)):
-        live.transcript.resume(
-            items,
-            known=live.known,
-            rules=live.entry_rules(counter),
-            last_call=calls[-1] if calls else None,
-            restored=live.fs.state.replies_since_restored(),
-        )
 
 
 @uninterrupted
@@ -56,7 +40,7 @@ async def go_back(live: LiveTranscript, back: Back, counter: TokenCounter) -> No
         before = live.transcript
         live.begin()
         items = counted(await live.fs.items(), counter)
-        await to_thread.run_sync(_take_in, items, live, counter)
+        await live.take_in(items, counter)
         live.transcript.going_on_from(before)
 
 

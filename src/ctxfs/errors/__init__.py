@@ -28,7 +28,7 @@
     │   ├── CorruptContent           a checksum does not match
     │   ├── CorruptJournal           the journal cannot be read
     │   ├── UnsafePath               a link, a foreign owner, or a name that points outside of the session
-    │   ├── Unrecorded               closed with items that could not be written
+    │   ├── Unrecorded               items that could not be written
     │   └── ArchiveError             a file that is not an export of a session
     │       ├── ArchiveDamaged       truncated, changed, or with data after its end
     │       ├── ArchiveUnsafe        names or contents that no export contains: links, "..", duplicates

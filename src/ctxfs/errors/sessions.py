@@ -185,13 +185,13 @@ class WriteFailed(StorageError):
 class OutcomeUnknown(WriteFailed):
     """A store did not answer: the bytes may have been stored, or may be stored later.
 
-    Nothing more is written until the session is opened again, which shows what was stored.
+    Nothing more is written until the store has said what it has: an open session asks it before its next change.
     """
 
     told = "it is not known whether this was stored"
 
     def __str__(self) -> str:
-        return f"it is unknown whether {self.name} was stored ({self.reason}): close the session and open it again"
+        return f"it is unknown whether {self.name} was stored ({self.reason}): the next change of the session finds out"
 
 
 class StoreRefused(StorageError):
@@ -274,7 +274,7 @@ class ArchiveTooLarge(ArchiveError):
 
 
 class Unrecorded(StorageError):
-    """The session was closed, and the items with the ids ``items`` exist only in memory: writing them had failed.
+    """The items with the ids ``items`` exist only in memory: writing them failed.
 
     The ``__cause__`` is the error of the last attempt, if it was a ``StorageError``.
     """
@@ -282,7 +282,7 @@ class Unrecorded(StorageError):
     def __init__(self, session_id: str, items: Sequence[str]) -> None:
         shown = ", ".join(items[:5]) + (", …" if len(items) > 5 else "")
         super().__init__(
-            f"session {session_id} was closed with {len(items)} items that could not be written ({shown}): "
-            "they are still in the context's `items`; add them again once the session can be written"
+            f"{len(items)} items of session {session_id} could not be written ({shown}): they are only in the "
+            "context's `items`. While it is open, the next change writes them too; once it was closed, add them again"
         )
         self.items = tuple(items)

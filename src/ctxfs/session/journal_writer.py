@@ -2,6 +2,10 @@
 
 Group commit: all pending commits are written together, as one line of the journal. If that fails, each is written by
 itself, so that one caller's failure does not affect the others.
+
+A line that was begun is never written a second time without a look at the log: the store did not say whether it took
+it, or an interrupt came before its records were taken in. The store then makes this the writer again, which waits for
+what still runs, and the log says whether the line is there. Until that is known, nothing else is written.
 """
 
 import logging
@@ -15,7 +19,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from ctxfs.content.blocks import index_name
 from ctxfs.content.file import ContentFile, IndexChunks
 from ctxfs.content.stored import Stored
-from ctxfs.errors import ConfigError, SessionClosed, SessionError, WriteFailed
+from ctxfs.errors import ConfigError, OutcomeUnknown, SessionClosed, SessionLocked, StorageError, WriteFailed
 from ctxfs.session.index import INDEX_NAME, render_index, wants_index
 from ctxfs.session.journal import encode_line, scan
 from ctxfs.session.records import (
@@ -38,7 +42,7 @@ from ctxfs.session.recovery import SessionScan
 from ctxfs.session.state import SessionState, evicts, fold
 from ctxfs.storage.base import LeaseStore, NewFile, SharedStore, Store
 from ctxfs.storage.loop_lock import LoopLock
-from ctxfs.storage.threads import uninterrupted
+from ctxfs.storage.threads import run_to_completion, uninterrupted
 
 __all__ = ["Commit", "JournalReader", "JournalWriter"]
 
@@ -112,7 +116,12 @@ class _Batch:
         return made
 
     def encode(self) -> bytes:
-        """One line for all, so that a power failure leaves all or nothing; called once the files are written."""
+        """One line for all, so that a power failure leaves all or nothing; called once the files are written.
+
+        When the batch is written again, because the store had lost it, the line is the same.
+        """
+        if self.line:
+            return self.line
         state = self.state
         stamps = _Stamps(len(state.calls), state.replies, state.changes, self.now, self.change)
         for pending in self.commits:
@@ -163,6 +172,7 @@ class JournalWriter(JournalReader):
         self._preface: tuple[Preface, ...] = ()
         self._change = 0
         self._queue: list[_Pending] = []
+        self._begun: _Batch | None = None  # whether its line is in the log is not known
         self._ended = False
         self._index_seq = -1
         self._index_size = 0
@@ -201,7 +211,8 @@ class JournalWriter(JournalReader):
         """Write ``commit``, and take in its records once they are durable.
 
         Raises ``WriteFailed``, ``NameTaken``, ``SessionLocked``, ``SessionClosed`` and ``InvalidRecord``. A commit that
-        is cancelled has ended when the cancellation is raised.
+        is cancelled has ended when the cancellation is raised. ``OutcomeUnknown``: the store could not be asked again
+        whether it took the commit; ``settle``, or the next commit, will.
         """
         await checkpoint_if_cancelled()
         await self._committed(_Pending(commit))
@@ -211,7 +222,7 @@ class JournalWriter(JournalReader):
         self._queue.append(pending)
         try:
             await self._written(pending)
-        except SessionError:  # another event loop has the session
+        except Exception:  # another event loop has the session, or what was begun earlier cannot be settled
             self._queue = [other for other in self._queue if other is not pending]
             raise
         if pending.error is not None:
@@ -220,12 +231,13 @@ class JournalWriter(JournalReader):
     async def _written(self, pending: _Pending) -> None:
         """Wait for the caller's turn, and write all pending commits until ``pending`` is done."""
         async with self._turn:
+            await self._settle()
             while not pending.done:
                 batch, self._queue = _next_batch(self._queue, self.state.stored)
                 try:
                     await self._write(batch)
-                except BaseException:  # the event loop ends: the other callers write their own commits
-                    self._queue[:0] = [waiting for waiting in batch if not waiting.done]
+                except BaseException:  # an interrupt: the other callers write their own commits
+                    self._queue[:0] = [other for other in batch if not (other.done or other is pending)]
                     raise
                 await self._write_index_if_due()
 
@@ -241,26 +253,83 @@ class JournalWriter(JournalReader):
                 preface=self._preface,
                 change=self._change,
             )
-            # The protocol check comes last: it takes longer than everything else here.
-            if any(pending.commit.last for pending in commits) and isinstance(self._store, SharedStore):
-                await self._store.commit_and_release(batch.files(), batch.encode)
-            else:
-                await self._store.commit(batch.files(), batch.encode)
+            try:
+                await self._append(batch)
+            except OutcomeUnknown:
+                if not await self._settle():
+                    await self._append(batch)
         except Exception as error:  # noqa: BLE001 - raised in its caller
-            if len(commits) == 1:
-                commits[0].error, commits[0].done = error, True
+            if len(commits) == 1 or self._begun is not None:
+                for pending in commits:
+                    pending.error, pending.done = error, True
                 return
             for alone in commits:
                 await self._write([alone])
-            return
+
+    async def _append(self, batch: _Batch) -> None:
+        """Write the line of ``batch``, and take its records in; it stays begun if its outcome is unknown."""
+        self._begun = batch
+        try:
+            # The protocol check comes last: it takes longer than everything else here.
+            if any(pending.commit.last for pending in batch.commits) and isinstance(self._store, SharedStore):
+                await self._store.commit_and_release(batch.files(), batch.encode)
+            else:
+                await self._store.commit(batch.files(), batch.encode)
+        except OutcomeUnknown:
+            raise
+        except Exception:
+            self._begun = None
+            raise
         if batch.line:
-            self._seq += 1
-            self._end += len(batch.line)
             fold(self.state, batch.preface)
             self._preface = tuple(record for record in self._preface if record not in batch.preface)
-        for pending in commits:
+        for pending in batch.commits:
             fold(self.state, pending.records)
+        self._end_of(batch)
+
+    def _end_of(self, batch: _Batch) -> None:
+        """Note that the line of ``batch`` is in the log, and its records in the state."""
+        for pending in batch.commits:
             pending.done = True
+        if batch.line:
+            seq, end = batch.seq, self._end + len(batch.line)
+            self._seq, self._end = seq, end
+        self._begun = None
+
+    async def settle(self) -> None:
+        """Learn what became of a commit whose outcome is unknown, and take it in if the log has it.
+
+        Does nothing if there is none. Raises ``SessionLocked`` if another writer has written since, ``OutcomeUnknown``
+        if the store cannot be asked now, and ``SessionNotFound``.
+        """
+        async with self._turn:
+            await self._settle()
+
+    async def _settle(self) -> bool:
+        """See ``settle``; return whether the log has what was begun.
+
+        The state is folded again from the whole log, since an interrupt may have left it half folded.
+        """
+        if (begun := self._begun) is None:
+            return False
+        try:
+            await _leased(self._store).acquire()
+            log = await self._store.read_log()
+        except StorageError as error:
+            raise OutcomeUnknown("the last commit", str(error)) from error
+        known, appended = log[: self._end], log[self._end :]
+        if len(known) < self._end or appended not in (b"", begun.line):
+            await _leased(self._store).release()
+            raise SessionLocked(self._session_id, "a writer that took the session over")
+        self.state.become(await run_to_completion(lambda: fold(SessionState(), scan(log).records)))
+        if appended:
+            self._preface = tuple(record for record in self._preface if record not in begun.preface)
+        fold(self.state, (record for record in self._preface if isinstance(record, Opening)))
+        if appended:
+            self._end_of(begun)
+        self._begun = None
+        self._queue = [pending for pending in self._queue if not pending.done]
+        return bool(appended)
 
     @uninterrupted
     async def remove(self, tombstones: Sequence[ContentRemoved]) -> None:
@@ -280,10 +349,12 @@ class JournalWriter(JournalReader):
     async def acquire(self) -> tuple[Record, ...] | None:
         """Be the writer again; take in what others appended in the meantime, and return it.
 
-        None: the session must be opened again, because another writer died, or the journal is not the one that was
-        released. Raises ``SessionLocked``, ``SessionNotFound`` and ``WriteFailed``.
+        None: the session must be opened again, because another writer died, the outcome of a commit is unknown, or the
+        journal is not the one that was released. Raises ``SessionLocked``, ``SessionNotFound`` and ``WriteFailed``.
         """
         async with self._turn:
+            if self._begun is not None:
+                return None
             return await self._gained() if await _leased(self._store).acquire() else None
 
     async def follow(self) -> tuple[Record, ...] | None:

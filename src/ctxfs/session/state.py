@@ -1,7 +1,7 @@
 """The state of a session: the fold of its journal's records. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from typing import Any
 
@@ -92,6 +92,11 @@ class SessionState:
     _by_short_name: dict[str, str | None] = field(default_factory=dict)
     _shortened: int = 0
     _in_change: bool = False
+
+    def become(self, other: "SessionState") -> None:
+        """Be what ``other`` is: for whoever holds this state, which may be half folded."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(other, one.name))
 
     def find_short(self, name: str) -> str | None:
         """The id of the content that is or was stored under a short name; None if the name is unknown or ambiguous."""

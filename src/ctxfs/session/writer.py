@@ -168,6 +168,11 @@ class SessionWriter:
         finally:
             self.journal.end()
 
+    @uninterrupted
+    async def settle(self) -> None:
+        """Learn what became of a commit whose outcome is unknown; see ``JournalWriter.settle``."""
+        await self.journal.settle()
+
     async def flush(self) -> None:
         """Write the index."""
         await self.journal.write_index()

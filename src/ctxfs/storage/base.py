@@ -125,6 +125,8 @@ class LeaseStore(Store, Protocol):
     async def acquire(self) -> bool:
         """Become the one writer again; idempotent. The log may have grown in the meantime.
 
+        Also after ``OutcomeUnknown``, and after a write that was interrupted: it has ended when this returns.
+
         Returns False if a writer has died since ``release``: the caller must look for what it left half-written, as
         after ``open``. Raises ``SessionLocked`` (another writer), ``SessionNotFound`` (it was removed) and
         ``WriteFailed``.
@@ -136,7 +138,7 @@ class SharedStore(LeaseStore, Protocol):
     """A store that several machines share. It numbers its writers, and takes a session from one that is silent.
 
     The next commit of a writer whose session was taken over raises ``SessionLocked``, and stores nothing.
-    A request without an answer raises ``OutcomeUnknown``: the session has to be opened again.
+    A request without an answer raises ``OutcomeUnknown``: the store has to be acquired, or opened, again.
     """
 
     wants_index: bool

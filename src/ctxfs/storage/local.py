@@ -77,7 +77,7 @@ class LocalStore:
     async def acquire(self) -> bool:
         """See ``LeaseStore.acquire``."""
         opened = self._opened()
-        return await result_of(lambda: opened.is_writing or self._acquire_now(opened))
+        return await result_of(lambda: opened.goes_on_writing() or self._acquire_now(opened))
 
     async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         """See ``Store.commit``."""

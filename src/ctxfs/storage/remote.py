@@ -72,7 +72,7 @@ class RemoteStore(ABC, Generic[OpenedT]):
             return await result_of(self._opened().acquire, waits=True)
 
     async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
-        """See ``Store.commit``. Also raises ``OutcomeUnknown``: close the session and open it again."""
+        """See ``Store.commit``. Also raises ``OutcomeUnknown``: acquire the session again, and look."""
         await self._run(lambda opened: opened.commit(files, log))
 
     async def commit_and_release(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:

@@ -49,10 +49,14 @@ class SessionDir:
         """The directory's identity, whatever its name is by now. Raises OSError."""
         return self._fs.stat_handle(self._dir_fd).identity
 
-    @property
-    def is_writing(self) -> bool:
-        """Whether this is the session's one writer."""
-        return self._log is not None
+    def goes_on_writing(self) -> bool:
+        """Whether this is the session's one writer; a write that still runs has ended then, and the log is whole."""
+        with self._write_lock:
+            if self._log is None:
+                return False
+            with writing(LOG_NAME):
+                self._log.repair()
+            return True
 
     def take_lock(self) -> None:
         """Become the session's one writer. Raises ``SessionLocked``, ``UnsafePath`` and OSError."""

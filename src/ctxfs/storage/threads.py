@@ -12,7 +12,7 @@ threads down would refuse the work, or drop it.
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache, wraps
@@ -111,7 +111,8 @@ async def run_to_completion(func: Callable[[], T], *, waits: bool = False) -> T:
             return await to_thread.run_sync(
                 func, limiter=_limiter(waits=waits)
             )  # nothing cancels a running thread here
-    return await _result(asyncio.get_running_loop().run_in_executor(_executor(waits=waits), func))
+    with _begun(func, waits=waits) as work:
+        return await _result(work)
 
 
 async def result_of(func: Callable[[], T], *, waits: bool = False) -> T:
@@ -125,8 +126,8 @@ async def result_of(func: Callable[[], T], *, waits: bool = False) -> T:
         return _in_place(func)
     if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
         return await to_thread.run_sync(func, limiter=_limiter(waits=waits))
-    work = asyncio.get_running_loop().run_in_executor(_executor(waits=waits), func)
-    cancelled = await _until_done(work)
+    with _begun(func, waits=waits) as work:
+        cancelled = await _until_done(work)
     if cancelled is not None and (task := asyncio.current_task()) is not None:
         task.uncancel()  # the same cancellation again, not a second one: asyncio.timeout counts them
         task.cancel()
@@ -142,6 +143,16 @@ def _limiter(*, waits: bool) -> anyio.CapacityLimiter | None:
     except LookupError:
         _waiting.set(limiter := anyio.CapacityLimiter(WAITING_THREADS))
         return limiter
+
+
+@contextmanager
+def _begun(func: Callable[[], T], *, waits: bool) -> Iterator["asyncio.Future[T]"]:
+    """Start ``func`` in a thread, on asyncio; an interrupt does not leave here before that has ended."""
+    thread = _executor(waits=waits).submit(func)
+    try:
+        yield asyncio.wrap_future(thread)
+    finally:
+        wait([thread])
 
 
 def _executor(*, waits: bool) -> ThreadPoolExecutor:
