@@ -12,6 +12,7 @@ import pytest
 import ctxfs
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, ContextItem, History, ItemType, OffloadPolicy, tool
 from ctxfs.context import Budget, SelectiveCompaction
+from ctxfs.errors import SessionLocked
 from ctxfs.lazy import OTHER_NAMES, lazy
 from ctxfs.llm import ChatAnthropic, ToolMessage
 from ctxfs.materialize import Materialize
@@ -192,3 +193,16 @@ def test_only_a_name_that_is_like_another_is_taken_for_it() -> None:
     assert nearest("budget", ["digest_tokens", "status_tokens"]) is None
     assert did_you_mean("economical", iter(["economic"])) == ": did you mean 'economic'?"
     assert did_you_mean("x", []) == ""
+
+
+# Writers --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_a_second_writer_in_one_process_is_told_that_the_first_is_its_own(tmp_path: Path) -> None:
+    async with Context("s", root_path=tmp_path) as context:
+        await context.add({"role": "user", "content": "go"})
+        with pytest.raises(
+            SessionLocked, match="is locked by another Context, Agent or History of this process: close"
+        ):
+            await Context("s", root_path=tmp_path).open()

@@ -22,7 +22,7 @@ def test_a_date_is_a_moment_of_this_machine() -> None:
     assert moment("2026-11-23T12:00:00+00:00") == 1_795_435_200
 
 
-@pytest.mark.parametrize("wrong", ["", "7", "7x", "yesterday", "2026-13-01", "-7d"])
+@pytest.mark.parametrize("wrong", ["", "7", "7x", "noon", "2026-13-01", "-7d"])
 def test_what_is_no_time_is_refused(wrong: str) -> None:
     with pytest.raises(ConfigError, match="is not a time"):
         moment(wrong)

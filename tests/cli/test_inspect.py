@@ -126,6 +126,7 @@ def test_sessions_lists_what_is_there(ctxfs: Command, session: Session) -> None:
 
 
 def test_sessions_of_a_root_without_any(ctxfs: Command, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
     assert loads(ctxfs("sessions", "--root", tmp_path / "none", "--json")) == []
     result = ctxfs("sessions", "--root", tmp_path / "none")
     assert (result.code, result.out) == (0, b"")

@@ -247,6 +247,7 @@ def test_an_option_comes_before_the_environment(
     anyio.run(_make, url, "s1")
     monkeypatch.setenv("CTXFS_STORE", url)
     monkeypatch.setenv("CTXFS_ROOT", str(tmp_path / "root"))
+    (tmp_path / "root").mkdir()
     for given, found in (((), ["s1"]), (("--root", str(tmp_path / "root")), []), (("--store", "memory://none"), [])):
         assert run(["sessions", "--json", *given]) == 0
         assert [row["session_id"] for row in json.loads(capsys.readouterr().out)] == found

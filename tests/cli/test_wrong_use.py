@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +12,13 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.cleanup import erase_plan
+from ctxfs.cli.amounts import moment
 from ctxfs.cli.app import run
 from ctxfs.context import Context
+from ctxfs.economics import ANTHROPIC_RATES
+from ctxfs.errors import ConfigError
+from ctxfs.recordings.discover import recordings_in
+from ctxfs.replay.policies import policy_named
 from ctxfs.testing import ScriptedModel, ToolCall
 from ctxfs.testing.scripted import Turn
 
@@ -57,6 +63,13 @@ def ctxfs(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
         (("doctor", "--store", "ftp://host"), "use one of file://, s3://"),
         (("explain", str(Path(__file__).parent)), "is a folder: name one file in it"),
         (("--root", "x", "ls", "last"), "--root goes after the command"),
+        (("ls",), "SESSION is missing: `ctxfs sessions` lists them, and 'last' is the newest"),
+        (("cat", "s"), "ITEM is missing: `ctxfs ls SESSION` lists them"),
+        (("show", "s", "--call", "0"), "'--call': use 1 or more: see"),
+        (("sessions", "-n", "few"), "'-n': use a whole number: see"),
+        (("view", "--port", "99999"), "'--port': use 65535 or less: see"),
+        (("sessions", "--since", "noon"), "2026-11-23 or yesterday"),
+        (("export", "s"), "missing argument 'FILE'"),
     ],
 )
 def test_wrong_use_says_what_to_do(ctxfs: Run, arguments: tuple[str, ...], said: str) -> None:
@@ -130,3 +143,85 @@ def test_the_next_commands_of_the_demo_can_be_started(tmp_path: Path) -> None:
     command = f"{program} ls last --root {tmp_path}/.agent/context"
     assert f"{command}\n" in done.stdout
     subprocess.run(shlex.split(command), env=names, check=True, capture_output=True)
+
+
+COMMANDS_ON_SESSIONS = (
+    *(
+        ("sessions",),
+        ("ls", "last"),
+        ("show", "last"),
+        ("diff", "last", "1"),
+        ("history", "last"),
+        ("cat", "last", "x"),
+    ),
+    *(("restore", "last", "x"), ("undo", "last"), ("pin", "last", "x"), ("unpin", "last", "x"), ("fork", "last")),
+    *(("tail", "last", "x"), ("grep", "last", "x"), ("grep", "--all", "x"), ("explain", "last"), ("view", "last")),
+    *(("mcp", "last"), ("verify", "last"), ("check",), ("du",), ("tag", "last"), ("forget", "--keep-last", "1")),
+    *(("prune",), ("erase", "last", "x"), ("export", "last", "f"), ("push", "last", "memory://x"), ("rm", "last")),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS_ON_SESSIONS, ids=" ".join)
+def test_a_root_that_does_not_exist_is_an_error_of_each_command(
+    command: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    absent = tmp_path / "absent"
+    assert run([*command, "--root", str(absent)]) == 2
+    assert f"there is no directory {absent}: name the one that holds sessions with --root DIR" in capfd.readouterr().err
+    assert not absent.exists()
+
+
+def test_the_default_root_need_not_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert run(["sessions"]) == 0
+    assert "`ctxfs demo` makes one" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_rm_of_a_session_that_is_written_to_names_the_process(ctxfs: Run, tmp_path: Path) -> None:
+    writes = (
+        "import sys, anyio\n"
+        "from ctxfs import Context\n"
+        "async def main():\n"
+        f"    async with Context('held', root_path={str(tmp_path)!r}) as context:\n"
+        "        await context.add({'role': 'user', 'content': 'x'})\n"
+        "        print('held', flush=True)\n"
+        "        sys.stdin.read()\n"
+        "anyio.run(main)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", writes], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "held\n"
+        code, out, err = ctxfs("rm", "held", "-y")
+        assert (code, out) == (2, "")
+        assert f"session held is locked by process {writer.pid}: close the other writer" in err
+        writer.communicate("")
+    assert ctxfs("rm", "held", "-y")[0] == 0
+
+
+def test_help_is_a_command_too(ctxfs: Run) -> None:
+    code, out, _ = ctxfs("help", "ls")
+    assert (code, out) == (0, ctxfs("ls", "--help")[1])
+
+
+def test_a_root_of_sessions_is_no_folder_of_recordings(ctxfs: Run, tmp_path: Path) -> None:
+    assert run(["replay", str(tmp_path)]) == 2
+    with pytest.raises(ConfigError, match=r"holds sessions of ctxfs, .*`ctxfs explain SESSION --root"):
+        recordings_in([tmp_path])
+
+
+def test_a_policy_is_answered_with_the_one_that_was_meant() -> None:
+    with pytest.raises(ConfigError, match=r"no policy 'economical': did you mean 'economic'\? The policies are none, "):
+        policy_named("economical", rates=ANTHROPIC_RATES, count=len)
+    with pytest.raises(ConfigError, match=r"no policy 'zzz'\. The policies are none, "):
+        policy_named("zzz", rates=ANTHROPIC_RATES, count=len)
+
+
+def test_days_have_names() -> None:
+    today, yesterday = moment("today"), moment(" Yesterday")
+    assert today <= time.time() < today + 2 * 86_400
+    assert 22 * 3_600 < today - yesterday < 26 * 3_600

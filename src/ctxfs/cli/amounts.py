@@ -2,7 +2,7 @@
 
 import re
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from ctxfs.errors import ConfigError
 
@@ -11,6 +11,7 @@ __all__ = ["moment", "share_of", "size_bytes", "span_s"]
 _SPAN = re.compile(r"(\d{1,6})\s*([smhdwy])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
 _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*((?:[kmgt]i?)?)b?", re.IGNORECASE)
+_DAYS_AGO = {"today": 0, "yesterday": 1}
 _PREFIXES = ("", "k", "m", "g", "t")
 
 
@@ -26,15 +27,19 @@ def span_s(given: str) -> float:
 def moment(given: str) -> float:
     """The moment in seconds since the epoch: an age (``90m``, ``7d``), or a date, which may have a time.
 
-    A date without a time zone is in this machine's. Raises ``ConfigError`` for anything else.
+    "today" and "yesterday" are dates. A date without a time zone is in this machine's.
+    Raises ``ConfigError`` for anything else.
     """
     if _SPAN.fullmatch(given.strip()) is not None:
         return time.time() - span_s(given)
+    if (days_ago := _DAYS_AGO.get(given.strip().lower())) is not None:
+        day = datetime.now().astimezone() - timedelta(days=days_ago)
+        return day.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
     try:
         return datetime.fromisoformat(given.strip()).astimezone().timestamp()
     except (ValueError, OverflowError):
         raise ConfigError(
-            f"{given!r} is not a time: write an age such as 90m, 36h, 7d or 2w, or a date such as 2026-11-23"
+            f"{given!r} is not a time: write an age such as 90m, 36h, 7d or 2w, or a date, 2026-11-23 or yesterday"
         ) from None
 
 

@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -27,6 +28,14 @@ _IN_A_DIRECTORY = (
     "takes no --store: it works on sessions in a directory. `ctxfs pull SESSION URL` brings one there, "
     "and `ctxfs push SESSION URL` brings it back"
 )
+_WHERE = {"SESSION": "`ctxfs sessions` lists them, and 'last' is the newest", "ITEM": "`ctxfs ls SESSION` lists them"}
+"""Where the values of an argument are found, by its name in the help."""
+_BOUNDS = (
+    (re.compile(r"Input should be greater than or equal to (\S+)"), r"use \1 or more"),
+    (re.compile(r"Input should be less than or equal to (\S+)"), r"use \1 or less"),
+    (re.compile(r"Input should be a valid integer.*"), "use a whole number"),
+)
+"""What typer says of a number, and what the rest of ctxfs says."""
 _OF_COMMANDS = ("--root", "--store", "--json")
 _UsageError: Any = typer.BadParameter.__mro__[1]  # newer versions of typer have a click of their own
 
@@ -81,7 +90,13 @@ class _Commands(Mapping[str, Any]):
 
 
 class _Group(TyperGroup):
-    """The ``ctxfs`` command itself."""
+    """The ``ctxfs`` command itself; ``ctxfs help ls`` is ``ctxfs ls --help``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See ``click.Command.parse_args``."""
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        return super().parse_args(ctx, args)
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -203,10 +218,22 @@ def _message(error: Any) -> str:
         return f"{error.filename}: {error.strerror}"
     if not isinstance(error, _UsageError):
         return str(error)
+    return _usage(error)
+
+
+def _usage(error: Any) -> str:
+    """What is wrong in the words of a command line, and what to do."""
     if getattr(error, "option_name", None) == "--store" and _is_for_directories(error.ctx):
         return f"{error.ctx.command_path} {_IN_A_DIRECTORY}"
     if error.ctx is not None and error.ctx.parent is None and getattr(error, "option_name", None) in _OF_COMMANDS:
         return f"{error.option_name} goes after the command, as in `ctxfs ls last --root DIR`: see `ctxfs --help`"
     message = " ".join(error.format_message().split()).rstrip(".").replace(": Value error, ", ": ")
+    argument = getattr(getattr(error, "param", None), "metavar", None)
+    if type(error).__name__ == "MissingParameter" and argument in _WHERE:
+        message = f"{argument} is missing: {_WHERE[argument]}"
+    for said, better in _BOUNDS:
+        message = said.sub(better, message)
     command = error.ctx.command_path if error.ctx is not None else "ctxfs"
-    return f"{message[:1].lower()}{message[1:]}: see `{command} --help`"
+    if not message.startswith(tuple(_WHERE)):
+        message = f"{message[:1].lower()}{message[1:]}"
+    return f"{message}: see `{command} --help`"

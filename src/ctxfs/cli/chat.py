@@ -52,7 +52,7 @@ def chat(
     """Talk to a model that can list, read and search a directory. Needs ANTHROPIC_API_KEY, or OPENAI_API_KEY."""
     if not directory.is_dir():
         raise ConfigError(f"{directory} is not a directory")
-    place = sessions_at(root, store)
+    place = sessions_at(root, store, may_be_new=True)
     config = AgentConfig(
         tools=exploration_tools(directory),
         system_prompt=_SYSTEM_PROMPT,

@@ -35,5 +35,5 @@ def claude_code(root: Root = None, store: StoreUrl = None, max_inline_chars: Max
     of it, and reads the rest as needed.
     """
     limits = Materialize(max_inline_chars=max_inline_chars, max_inline_bytes=_BYTES_PER_CHAR * max_inline_chars)
-    place = stores_of(sessions_at(root, store))
+    place = stores_of(sessions_at(root, store, may_be_new=True))
     anyio.run(serve, plugin_at(place, limits, os.environ.get(_SESSION, "")))

@@ -95,7 +95,7 @@ def _candidates(words: list[str]) -> Iterable[str]:
     if (option := options.get(before[-1])) is not None and not option.is_flag:
         return _choices(before[0], option.name)
     given = _arguments(before[1:], options)
-    root = None if _is_elsewhere(before) else sessions_directory(_root_in(before))
+    root = None if _is_elsewhere(before) else sessions_directory(_root_in(before), may_be_new=True)
     taken = [param.metavar or "" for param in command.params if not param.opts[0].startswith("-")]
     wanted = taken[min(len(given), len(taken) - 1)] if taken else ""
     if wanted.startswith(("SESSION", "[SESSION]")):

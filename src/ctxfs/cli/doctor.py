@@ -57,7 +57,7 @@ def doctor(
     API keys are never shown, only whether they are set. A store is tested with a session of its own, which is
     removed afterwards: eight writers race for it, twenty times. The exit code is 1 if something is wrong.
     """
-    directory = sessions_directory(root)
+    directory = sessions_directory(root, may_be_new=True)
     checked = None if store is None else store_at(store)
     found = _Found(
         directory=directory,

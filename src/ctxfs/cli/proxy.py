@@ -98,7 +98,7 @@ def proxy(
         settings["read_tool"] = read_tool
     if window is not None:
         settings["window"] = window
-    place = sessions_at(root, store)
+    place = sessions_at(root, store, may_be_new=True)
     running = Proxy(
         None,
         settings,

@@ -48,9 +48,14 @@ _AS_IT_IS = frozenset({"text", "bytes"})
 """Encodings whose bytes are exactly what the tool returned."""
 
 
-def sessions_directory(root: Path | None) -> Path:
-    """The directory that holds sessions, absolute; None is the default one. Raises ``ConfigError`` for a file."""
+def sessions_directory(root: Path | None, *, may_be_new: bool = False) -> Path:
+    """The directory that holds sessions, absolute; None is the default one, which may not exist yet.
+
+    Raises ``ConfigError`` for a file, and for a directory that was named and does not exist, unless it ``may_be_new``.
+    """
     found = absolute_root(root)
+    if root is not None and not may_be_new and not found.exists():
+        raise ConfigError(f"there is no directory {found}: name the one that holds sessions with --root DIR")
     if found.exists() and not found.is_dir():
         raise ConfigError(f"{found} is not a directory, and sessions are kept in one: name it with --root DIR")
     return found
@@ -76,15 +81,15 @@ def _changed_at(session: Path) -> float | None:
     return None
 
 
-def sessions_at(root: Path | None, store: str | None) -> SessionsAt:
-    """The directory that holds sessions, or where else they are.
+def sessions_at(root: Path | None, store: str | None, *, may_be_new: bool = False) -> SessionsAt:
+    """The directory that holds sessions, or where else they are. ``may_be_new``: the command makes a session.
 
     Raises:
-        ConfigError: it cannot hold sessions, or both options are given.
+        ConfigError: it cannot hold sessions or does not exist, or both options are given.
         MissingExtra: a package that the store needs is not installed.
 
     """
-    return sessions_directory(root) if store is None else stores_at(root, store)
+    return sessions_directory(root, may_be_new=may_be_new) if store is None else stores_at(root, store)
 
 
 def stores_of(place: SessionsAt) -> SessionStores:

@@ -17,7 +17,7 @@ from ctxfs.errors import CtxfsError, SessionError, SessionLocked, StorageError
 from ctxfs.listing.selection import Selection, SortKey
 from ctxfs.listing.summary import SessionSummary
 from ctxfs.placeholder.lines import plural
-from ctxfs.storage.sessions import SessionStores, has_writer
+from ctxfs.storage.sessions import SessionStores, has_writer, writer_of
 from ctxfs.view import figures
 
 __all__ = ["rm", "sessions", "verify"]
@@ -170,8 +170,8 @@ def rm(
     stores = stores_of(place)
     named = anyio.run(find_sessions, place, sessions)
     for session_id in named:
-        if has_writer(stores, session_id):
-            raise SessionLocked(session_id, None)
+        if (writer := writer_of(stores, session_id)) is not None:
+            raise SessionLocked(session_id, writer)
     if not yes:
         some = (
             f"{stores.url.rstrip('/')}/{named[0]}" if len(named) == 1 else f"{len(named)} sessions under {stores.url}"

@@ -58,7 +58,7 @@ def import_(
     """
     if not file.exists():
         raise ConfigError(f"there is no file {file} to import")
-    stores = stores_of(sessions_at(root, store))
+    stores = stores_of(sessions_at(root, store, may_be_new=True))
     done = anyio.run(
         partial(
             import_session,
@@ -87,7 +87,7 @@ def pull(session: SessionArgument, url: Url, root: Root = None, as_json: AsJson 
 
     The session stays in the bucket. If both copies were written to, nothing is changed.
     """
-    target, source = stores_at(sessions_directory(root)), stores_at(None, url)
+    target, source = stores_at(sessions_directory(root, may_be_new=True)), stores_at(None, url)
     session_id = anyio.run(find_session, source, session)
     _print_copied(anyio.run(copy_session, session_id, source, target), as_json=as_json)
 

@@ -177,7 +177,7 @@ class ChatAnthropic:
     def _key(self) -> str:
         key = self._api_key or os.environ.get(KEY_VARIABLE)
         if not key:
-            raise MissingApiKey(f"no API key for Anthropic: set {KEY_VARIABLE}, or pass api_key=… to ChatAnthropic")
+            raise MissingApiKey(f"no API key for Anthropic: set {KEY_VARIABLE} (in Python, ChatAnthropic(api_key=...))")
         return key
 
     async def _connect(self) -> "AsyncAnthropic":

@@ -140,7 +140,8 @@ class ChatOpenAI:
         key = self._api_key or os.environ.get(KEY_VARIABLE)
         if not key and not self._url():
             raise MissingApiKey(
-                f"no API key for OpenAI: set {KEY_VARIABLE}, or pass api_key=… (or base_url=… for a local server)"
+                f"no API key for OpenAI: set {KEY_VARIABLE}, or {URL_VARIABLE} for a local server (in Python, "
+                "ChatOpenAI(api_key=..., base_url=...))"
             )
         return key or "not-needed"
 

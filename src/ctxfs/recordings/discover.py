@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from ctxfs.errors import ConfigError
+from ctxfs.storage.local import is_session
 
 __all__ = ["default_folders", "recordings_in"]
 
@@ -37,10 +38,16 @@ def recordings_in(paths: Sequence[Path]) -> tuple[Path, ...]:
     A folder that cannot be read is among them, so that reading it reports why.
 
     Raises:
-        ConfigError: one of the paths does not exist, or the folders hold no such file.
+        ConfigError: one of the paths does not exist or holds sessions of ctxfs, or the folders hold no such file.
     """
     if missing := [str(path) for path in paths if not path.exists()]:
         raise ConfigError(f"there is no file or folder {', '.join(missing)}")
+    for path in paths:
+        if path.is_dir() and any(is_session(path, child.name) for child in path.iterdir()):
+            raise ConfigError(
+                f"{path} holds sessions of ctxfs, which are no recordings: `ctxfs explain SESSION --root {path}` shows "
+                f"what each saved, `ctxfs view --root {path}` all of them"
+            )
     found = dict.fromkeys(file for path in paths for file in (_in_folder(path) if path.is_dir() else [path]))
     if not found:
         folders = ", ".join(map(str, paths))

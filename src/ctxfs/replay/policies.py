@@ -17,6 +17,7 @@ from ctxfs.replay.baselines import Window
 from ctxfs.replay.cost import MIN_PLACEHOLDER_TOKENS, Policy, Replacement, Run
 from ctxfs.replay.economic import Economic
 from ctxfs.replay.session import Item, Session
+from ctxfs.spelling import did_you_mean
 
 __all__ = ["DEFAULT_POLICIES", "LAB_POLICIES", "POLICY_NAMES", "Never", "policy_named", "why_not"]
 
@@ -87,7 +88,8 @@ def policy_named(
     }
     found = plain.get(name) or _with_numbers(name) or _patient(name, rates, count, ttl_s)
     if found is None:
-        raise ConfigError(f"no policy {name!r}: use {POLICY_NAMES}")
+        question = did_you_mean(name, DEFAULT_POLICIES) or "."
+        raise ConfigError(f"no policy {name!r}{question} The policies are {POLICY_NAMES}")
     return found
 
 

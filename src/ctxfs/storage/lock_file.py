@@ -12,9 +12,11 @@ from ctxfs.storage.port import FileSystem, close_quietly, write_all
 with suppress(ImportError):  # not on Windows, where another ``FileSystem`` is needed
     import fcntl
 
-__all__ = ["LOCK_NAME", "WriterLock", "has_writer", "open_lock"]
+__all__ = ["LOCK_NAME", "WriterLock", "open_lock", "writer_of"]
 
 LOCK_NAME = ".lock"
+_HOLDER_BYTES = 200
+"""More than "process" and its number take up."""
 
 
 def open_lock(fs: FileSystem, dir_fd: int) -> int:
@@ -26,21 +28,29 @@ def open_lock(fs: FileSystem, dir_fd: int) -> int:
             return fs.open_append(dir_fd, LOCK_NAME)
 
 
-def has_writer(session: Path) -> bool:
-    """Whether a process is writing to the session in this directory, as far as one can tell."""
+def writer_of(session: Path) -> str | None:
+    """What is writing to the session in this directory, such as "process 7"; None: nothing, as far as one can tell."""
     try:
         if not (session / LOCK_NAME).stat(follow_symlinks=False).st_size:
-            return False  # unsigned: trying the lock would make a writer that is about to take it fail
+            return None  # unsigned: trying the lock would make a writer that is about to take it fail
         fd = os.open(session / LOCK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return False
+        return None
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        return True
+        return _named(os.pread(fd, _HOLDER_BYTES, 0))
     finally:
         os.close(fd)
-    return False
+    return None
+
+
+def _named(signed: bytes) -> str:
+    """Who holds the lock, by what the lock's file says."""
+    holder = signed.decode("utf-8", "replace").strip()
+    if holder == f"process {os.getpid()}":
+        return "another Context, Agent or History of this process"
+    return holder or "another process"
 
 
 class WriterLock:
@@ -62,7 +72,7 @@ class WriterLock:
         except BlockingIOError:
             holder = self._holder()
             close_quietly(fs, self._fd)
-            raise SessionLocked(session_id, holder or None) from None
+            raise SessionLocked(session_id, holder) from None
         except BaseException:
             close_quietly(fs, self._fd)
             raise
@@ -74,9 +84,9 @@ class WriterLock:
 
     def _holder(self) -> str:
         try:
-            return self._fs.read(self._fd, 200, 0).decode("utf-8", "replace").strip()
+            return _named(self._fs.read(self._fd, _HOLDER_BYTES, 0))
         except OSError:
-            return ""  # the holder's name is only informative
+            return _named(b"")  # the holder's name is only informative
 
     def release(self, *, settled: bool) -> None:
         """Let another writer in; ``settled``: everything that was begun has ended."""

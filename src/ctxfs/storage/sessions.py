@@ -86,9 +86,14 @@ def is_stores(value: object) -> bool:
     return not isinstance(value, type) and isinstance(value, SessionStores)
 
 
+def writer_of(stores: SessionStores, session_id: str) -> str | None:
+    """What writes to the session now, such as "process 7"; None: nothing, as far as that can be seen in its place."""
+    return None if stores.directory is None else lock_file.writer_of(stores.directory / session_id)
+
+
 def has_writer(stores: SessionStores, session_id: str) -> bool:
     """Whether a process writes to the session at this moment, as far as that can be seen: only in a directory."""
-    return stores.directory is not None and lock_file.has_writer(stores.directory / session_id)
+    return writer_of(stores, session_id) is not None
 
 
 async def is_there(stores: SessionStores, session_id: str) -> bool:
