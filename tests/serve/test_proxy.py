@@ -4,11 +4,14 @@ import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import anthropic
@@ -16,10 +19,13 @@ import httpx2
 import openai
 import pytest
 from backports import zstd
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ctxfs.llm import AssistantMessage
 from ctxfs.llm.sse import UsageReader
-from ctxfs.serve.calls import branch_of, thread_of
+from ctxfs.serve.bodies import TooLarge, unpacked
+from ctxfs.serve.calls import branch_of, normal_path, thread_of
 from ctxfs.serve.proxy import Proxy
 from ctxfs.testing import ChatCompletionsServer, Failure, MessagesServer, ResponsesServer
 from patience import HANGS_S
@@ -203,6 +209,126 @@ def test_a_compressed_request_is_rewritten_too(tmp_path: Path, servers: Any, enc
     assert reply.json()["content"][0]["text"] == "fine"
     assert servers[0].requests[0]["messages"][2]["content"][0]["content"].startswith("[Content offloaded]")
     assert running.savings.problems == {}
+
+
+PACKERS: dict[str, Any] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "zstd": zstd.compress,
+    "gzip, zstd": lambda data: zstd.compress(gzip.compress(data)),
+    "identity": bytes,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", PACKERS)
+def test_a_request_that_unpacks_to_too_much_is_refused_in_bounded_memory(
+    tmp_path: Path, servers: Any, encoding: str
+) -> None:
+    message = {"role": "user", "content": "A" * (65 << 20)}
+    packed = PACKERS[encoding](json.dumps({"model": MODEL, "messages": [message]}).encode())
+    headers = {"x-api-key": "any", "content-encoding": encoding}
+    with proxy(tmp_path, anthropic=servers[0].url) as running:
+        answer = post(f"{running.environment['ANTHROPIC_BASE_URL']}/v1/messages", headers=headers, content=packed)
+        if encoding == "identity":  # also where no length announces it
+            whole = iter([packed[:1_000], packed[1_000:]])
+            url = f"{running.environment['ANTHROPIC_BASE_URL']}/v1/messages"
+            assert post(url, headers=headers, content=whole).status_code == 413
+    assert answer.status_code == 413
+    assert answer.json()["error"]["type"] == "request_too_large"
+    assert "67,108,864 bytes" in answer.json()["error"]["message"]
+    assert servers[0].requests == []
+
+
+@pytest.mark.parametrize("encoding", PACKERS)
+def test_a_refusal_that_unpacks_to_too_much_passes_unread(tmp_path: Path, encoding: str) -> None:
+    refusal = PACKERS[encoding](b'{"error": "prompt is too long"' + b" " * (3 << 20) + b"}")
+    seen = list[str]()
+
+    class Refuses(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            seen.append(self.path)
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(400)
+            self.send_header("content-encoding", encoding)
+            self.send_header("content-length", str(len(refusal)))
+            self.end_headers()
+            self.wfile.write(refusal)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Refuses) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        with proxy(tmp_path, anthropic=f"http://127.0.0.1:{server.server_address[1]}") as running:
+            url = f"{running.environment['ANTHROPIC_BASE_URL']}/v1/messages"
+            body = {"model": MODEL, "max_tokens": 9, "messages": conversation(2)}
+            with httpx2.stream("POST", url, json=body, timeout=HANGS_S) as answer:
+                raw = b"".join(answer.iter_raw())
+        server.shutdown()
+        thread.join()
+    assert (answer.status_code, len(seen)) == (400, 1)
+    assert raw == refusal
+
+
+@given(st.binary(max_size=3_000), st.sampled_from(sorted(PACKERS)), st.binary(max_size=4))
+def test_what_is_unpacked_is_what_was_packed_or_nothing(data: bytes, encoding: str, behind: bytes) -> None:
+    packed = PACKERS[encoding](data)
+    assert unpacked(packed, encoding, 4_000) == data
+    if encoding != "identity":
+        for broken in (packed[:-1], packed + b"x" + behind):
+            with pytest.raises(ValueError, match=r"."):
+                unpacked(broken, encoding, 4_000)
+    if len(data) > 100:
+        with pytest.raises(TooLarge):
+            unpacked(packed, encoding, 99)
+
+
+def test_raw_deflate_is_known_too() -> None:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    assert unpacked(packer.compress(b"text") + packer.flush(), "deflate", 10) == b"text"
+
+
+@pytest.mark.parametrize(
+    ("path", "normal"),
+    [
+        ("/v1/messages", "/v1/messages"),
+        ("/v1/../v1/./messages", "/v1/messages"),
+        ("/v1/%2E%2e/v1/messages", "/v1/messages"),
+        ("/a%20b//c/", "/a%20b//c/"),
+        ("/v1/a..b", "/v1/a..b"),
+        ("/..", None),
+        ("/v1/../../admin", None),
+        ("/%2e./%2e%2e/admin", None),
+        ("/..%2fadmin", None),
+        ("/x\\..\\..\\admin", None),
+        ("/x%5C..%5cadmin", None),
+    ],
+)
+def test_no_path_leads_out_of_the_part_of_a_provider(path: str, normal: str | None) -> None:
+    assert normal_path(path) == normal
+
+
+def raw_request(running: Proxy, head: str, body: bytes = b"") -> bytes:
+    base = httpx2.URL(running.environment["ANTHROPIC_BASE_URL"])
+    with socket.create_connection(("127.0.0.1", base.port or 0), timeout=HANGS_S) as connection:
+        connection.sendall(head.format(base=base.path).encode() + b"\r\n\r\n" + body)
+        answer = b""
+        while piece := connection.recv(65_536):
+            answer += piece
+    return answer
+
+
+def test_a_path_that_leads_elsewhere_and_two_lengths_are_refused(tmp_path: Path, servers: Any) -> None:
+    with proxy(tmp_path, anthropic=servers[0].url) as running:
+        dots = raw_request(running, "GET {base}/../../admin HTTP/1.1\r\nHost: x\r\nConnection: close")
+        two = "POST {base}/v1/other HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked"
+        smuggled = raw_request(running, two, b"0\r\n\r\nPOST /smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert dots.startswith(b"HTTP/1.1 404 ")
+    assert smuggled.startswith(b"HTTP/1.1 400 ")
+    assert b"send one of them" in smuggled
+    assert servers[0].requests == []
 
 
 def test_what_cannot_be_unpacked_goes_on_as_it_came_and_says_so(tmp_path: Path, servers: Any) -> None:

@@ -2,13 +2,15 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from ctxfs.history.parts import Part
 from ctxfs.history.views import Api
 
-__all__ = ["BASE_URLS", "Provider", "api_of", "branch_of", "thread_of"]
+__all__ = ["BASE_URLS", "Provider", "api_of", "branch_of", "normal_path", "thread_of"]
 
 
 class Provider(NamedTuple):
@@ -35,6 +37,22 @@ _SESSION_HEADERS = ("x-session-id", "session_id", "session-id", "conversation_id
 def api_of(provider: str, path: str) -> Api | None:
     """The API of a request to ``path``; None if it is passed through unchanged, such as a request to count tokens."""
     return _APIS.get((provider, path))
+
+
+def normal_path(path: str) -> str | None:
+    """A path of a request without ``.`` and ``..``, however they are written; None if it leads out of its base."""
+    kept = list[str]()
+    for segment in path.split("/"):
+        plain = unquote(segment)
+        if plain == "..":
+            if len(kept) <= 1:  # the first one is empty: what stands before the first slash
+                return None
+            kept.pop()
+        elif ".." in re.split(r"[/\\]", plain):  # a server may read an encoded separator as one
+            return None
+        elif plain != ".":
+            kept.append(segment)
+    return "/".join(kept)
 
 
 def thread_of(headers: Mapping[str, str], body: Mapping[str, Any], *, otherwise: str) -> str:

@@ -37,7 +37,8 @@ from ctxfs.llm.base import Usage
 from ctxfs.llm.bound_thinking import ThinkingDropper, beta_headers
 from ctxfs.llm.overflow import too_long
 from ctxfs.llm.sse import UsageReader
-from ctxfs.serve.calls import BASE_URLS, api_of, branch_of, thread_of
+from ctxfs.serve.bodies import TooLarge, beginning_of, unpacked, whole_body
+from ctxfs.serve.calls import BASE_URLS, api_of, branch_of, normal_path, thread_of
 from ctxfs.serve.savings import Savings
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.sessions import SessionStores, is_there
@@ -60,6 +61,12 @@ _REFUSED = (400, 413)
 
 _SHOWN = (ConfigError, SessionError, StorageError)
 """Errors whose text never quotes a request."""
+
+_MOST_BODY_BYTES = 64 << 20
+"""The most bytes of a request for a reply, as it comes and unpacked: twice what Anthropic's API takes."""
+
+_MOST_REFUSAL_BYTES = 1 << 20
+"""The most bytes of a refusal that are read for its reason; a longer one passes unread."""
 
 _TIMEOUT = httpx2.Timeout(None, connect=30.0)
 """No read time-out: a model may think for a long time, and the client has a time-out of its own."""
@@ -205,13 +212,17 @@ class Proxy:
             for name, given in BASE_URLS.items():
                 head = f"/{self._token}{given.path}"
                 path = str(request.scope.get("raw_path", b"").decode("ascii"))
-                if path.startswith(f"{head}/"):
-                    return await self._forward(request, name, path.removeprefix(head))
-            return JSONResponse({"error": {"type": "not_found_error", "message": "not a path of this proxy"}}, 404)
+                rest = normal_path(path.removeprefix(head)) if path.startswith(f"{head}/") else None
+                if rest is not None:
+                    return await self._forward(request, name, rest)
+            return _error(404, "not_found_error", "not a path of this proxy")
 
         return Starlette(routes=[Route("/{path:path}", forward, methods=_METHODS)], lifespan=lifespan)
 
     async def _forward(self, request: Request, provider: str, path: str) -> Response:
+        if "content-length" in request.headers and "transfer-encoding" in request.headers:
+            reason = "the request has content-length and transfer-encoding: send one of them"
+            return _error(400, "invalid_request_error", reason, {"connection": "close"})
         query = request.scope["query_string"].decode("ascii")
         url = f"{self._upstream(provider)}{path}{f'?{query}' if query else ''}"
         api = api_of(provider, path) if request.method == "POST" else None
@@ -223,19 +234,22 @@ class Proxy:
             return _Forwarded.of(answer, answer.aiter_raw())
         except ClientDisconnect:
             return Response(status_code=499)
+        except TooLarge as error:
+            return _error(413, "request_too_large", f"{error}: leave out content, or do not send it through the proxy")
         except httpx2.RequestError as error:
-            message = f"ctxfs proxy: {httpx2.URL(url).host} cannot be reached: {error}"
-            return JSONResponse({"type": "error", "error": {"type": "api_error", "message": message}}, 502)
+            return _error(502, "api_error", f"{httpx2.URL(url).host} cannot be reached: {error}")
 
     async def _replied(self, request: Request, url: str, api: Api) -> Response:
         """Rewrite and send a request for a reply; do so once more if it is refused for a reason that can be mended."""
-        raw = await request.body()
+        raw = await whole_body(request.stream(), _MOST_BODY_BYTES)
         content, sent = await self._rewritten(raw, api, request)
         answer = await self._send(request, url, content, sent, rewritten=content is not raw)
         if sent is not None and answer.status_code in _REFUSED:
-            refusal = b"".join([chunk async for chunk in answer.aiter_raw()])
+            pieces = answer.aiter_raw()
+            refusal = await beginning_of(pieces, _MOST_REFUSAL_BYTES)
             if not await self._taken_in(refusal, answer, sent, api):
-                return _Forwarded.of(answer, _once(refusal))
+                return _Forwarded.of(answer, _all_of(refusal, pieces))
+            await answer.aclose()
             content, sent = await self._rewritten(raw, api, request)
             answer = await self._send(request, url, content, sent, rewritten=content is not raw)
         return _Forwarded.of(answer, self._answer(answer, sent))
@@ -243,7 +257,8 @@ class Proxy:
     async def _taken_in(self, refusal: bytes, answer: httpx2.Response, sent: _Sent, api: Api) -> bool:
         """Whether a second try may succeed: the prompt was too long and can be cut, or can do without its thinking."""
         try:
-            text = _decoded(refusal, answer.headers).decode()
+            encodings = answer.headers.get("content-encoding")
+            text = (await to_thread.run_sync(unpacked, refusal, encodings, _MOST_REFUSAL_BYTES)).decode()
             if api == "messages" and self._dropper.refused(sent.body, text):
                 return True
             said = too_long(text, status=answer.status_code)
@@ -303,8 +318,9 @@ class Proxy:
     async def _rewritten(self, raw: bytes, api: Api, request: Request) -> _Rewritten:
         """The request to send; if it cannot be rewritten, the request as it came, and None."""
         try:
-            body = json_codec.loads(_decoded(raw, request.headers))
-            return await to_thread.run_sync(partial(self._edited, raw, body, api, dict(request.headers)))
+            return await to_thread.run_sync(partial(self._edited, raw, api, dict(request.headers)))
+        except TooLarge:
+            raise
         except _SHOWN as error:
             self.savings.problem(f"{type(error).__name__}: {error}"[:200])
         except CtxfsError as error:  # its text may quote a message
@@ -315,7 +331,8 @@ class Proxy:
             self.savings.problem(packed if encoding else "its body is not JSON")
         return raw, None
 
-    def _edited(self, raw: bytes, body: Any, api: Api, headers: Mapping[str, str]) -> _Rewritten:
+    def _edited(self, raw: bytes, api: Api, headers: Mapping[str, str]) -> _Rewritten:
+        body = json_codec.loads(unpacked(raw, headers.get("content-encoding"), _MOST_BODY_BYTES))
         parts = VIEWS[api].parts_of(body)
         model, thread = str(body.get("model", "")), str(self.session_id)
         if not self.one_session:
@@ -357,15 +374,13 @@ def _has_body(request: Request) -> bool:
     return "content-length" in request.headers or "transfer-encoding" in request.headers
 
 
-async def _once(content: bytes) -> AsyncIterator[bytes]:
-    yield content
+async def _all_of(beginning: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield beginning
+    async for piece in rest:
+        yield piece
 
 
-def _decoded(raw: bytes, headers: Mapping[str, str]) -> bytes:
-    """Unpack a body that is compressed as its headers say. Raises ``ValueError`` if it cannot be unpacked."""
-    if "content-encoding" not in headers:
-        return raw
-    try:
-        return httpx2.Response(200, headers={"content-encoding": headers["content-encoding"]}, content=raw).content
-    except httpx2.DecodingError as error:
-        raise ValueError(str(error)) from error
+def _error(status: int, kind: str, reason: str, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer of the proxy itself, in the form that programs expect of the providers."""
+    body = {"type": "error", "error": {"type": kind, "message": f"ctxfs proxy: {reason}"}}
+    return JSONResponse(body, status, headers)
