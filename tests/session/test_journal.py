@@ -241,7 +241,7 @@ def test_a_hole_before_a_whole_line_is_damage() -> None:
 def test_missing_and_repeated_lines_are_reported() -> None:
     lines = [encode_line(seq, [Closed(closed_at=float(seq))]) for seq in (1, 2, 3)]
     assert "1 line is missing" in scan(lines[0] + lines[2]).damages[0].reason
-    repeated = scan(lines[0] + lines[1] + lines[1] + lines[2])
+    repeated = scan(lines[0] + lines[1] + lines[0] + lines[2])
     assert [record.closed_at for record in repeated.records if isinstance(record, Closed)] == [1.0, 2.0, 3.0]
     assert "comes after" in repeated.damages[0].reason
 
@@ -365,3 +365,48 @@ def test_a_journal_is_whole_if_each_line_is_and_none_is_missing() -> None:
     assert not is_whole(lines[1])
     assert not is_whole(b"".join(lines).replace(b"closed", b"clased", 1))
     assert not is_whole(b"\n")
+
+
+def added(item_id: str, content: Content = "content") -> ItemAdded:
+    return ItemAdded(item=item(item_id, content))
+
+
+def test_a_line_that_was_written_again_with_more_adds_what_is_new() -> None:
+    """As the end of an event loop left it: the first commit, and then both under the same number."""
+    call = CallMade(number=1, usage=Usage(input_tokens=5), model="m")
+    gone = Removed(item_ids=("a",), reason="because", archive="z", at=1.0, after_call=1, change=1)
+    first: list[Record] = [added("a"), call, gone]
+    second, third = [added("b")], [added("c")]
+    again: list[Record] = [added("a"), call, replace(gone, at=2.0), *second]
+    log = encode_line(1, first) + encode_line(1, again) + encode_line(2, third)
+    found = scan(log)
+    assert (found.damages, found.last_seq, found.end) == ((), 2, len(log))
+    assert found.records == (*first, *second, *third)
+    assert scan(encode_line(1, first) + encode_line(1, second) + encode_line(1, third)).records == (
+        *first,
+        *second,
+        *third,
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        added("a", "other content"),
+        CallMade(number=1, usage=Usage(input_tokens=6), model="m"),
+        SessionStarted(session_id="s", started_at=2.0),
+    ],
+)
+def test_a_line_that_contradicts_the_one_before_it_is_damage(other: Record) -> None:
+    """Two writers that no lock kept apart, for example: nothing of the second line counts."""
+    call = CallMade(number=1, usage=Usage(input_tokens=5), model="m")
+    first: list[Record] = [SessionStarted(session_id="s", started_at=1.0), added("a"), call]
+    found = scan(encode_line(1, first) + encode_line(1, [added("b"), other]))
+    assert found.records == tuple(first)
+    assert [damage.reason for damage in found.damages] == ["line 1 comes after another line 1, and contradicts it"]
+
+
+@given(COMMITS)
+def test_lines_that_were_all_written_twice_count_once(commits: list[list[Record]]) -> None:
+    twice = b"".join(encode_line(number, commit) * 2 for number, commit in enumerate(commits, 1))
+    assert scan(twice) == replace(scan(journal(commits)), end=len(twice))

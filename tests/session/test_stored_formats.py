@@ -1,6 +1,7 @@
 """The bytes on disk: what earlier versions wrote is read, and no field of it can change without being noticed."""
 
 import zlib
+from dataclasses import replace
 
 import pytest
 
@@ -66,10 +67,12 @@ def test_lines_that_are_missing_are_told() -> None:
 
 
 def test_a_line_counts_once() -> None:
-    found = scan(CLOSED + CLOSED + BATCH)
+    found = scan(CLOSED + BATCH + CLOSED)
     assert found.last_seq == 2
-    assert [damage.reason for damage in found.damages] == ["line 1 comes after line 1"]
+    assert [damage.reason for damage in found.damages] == ["line 1 comes after line 2"]
     assert len(found.records) == 3
+    assert scan(CLOSED + CLOSED + BATCH) == replace(scan(CLOSED + BATCH), end=len(CLOSED + CLOSED + BATCH))
+    assert [damage.offset for damage in scan(CLOSED, last_seq=1).damages] == [0]
 
 
 @pytest.mark.parametrize(("size", "torn"), [(15, False), (16, True), (500, True)])

@@ -8,13 +8,25 @@ import re
 import reprlib
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ctxfs.content.stored import Stored
 from ctxfs.errors import InvalidRecord
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.session.record_json import from_json, is_accounting, to_json
-from ctxfs.session.records import Record, UnknownRecord
+from ctxfs.session.records import (
+    CallMade,
+    ItemAdded,
+    Pinned,
+    Record,
+    Removed,
+    Replaced,
+    Restored,
+    SessionStarted,
+    Undone,
+    UnknownRecord,
+)
 
 __all__ = ["Damage", "Scan", "encode_line", "is_whole", "rewritten", "scan"]
 
@@ -80,20 +92,23 @@ def scan(data: bytes, *, last_seq: int = 0, offset: int = 0, stops_at_damage: bo
 
     ``stops_at_damage``: what follows the first damage is not read, so that a file of nothing but damage costs nothing.
     """
-    # Each line is one of four cases, and only the tail is cut off, never a line before it:
+    # Each line is one of five cases, and only the tail is cut off, never a line before it:
     # - whole and next in number: its records are taken in;
     # - whole, but numbers are missing before it: it is taken in, and the gap is a damage of no length;
+    # - whole, with the number of the line before it: what it adds to that one is taken in, unless it contradicts it;
     # - whole, but with accounting records that cannot be read: the others are taken in, each loss is a damage;
     # - unreadable, by its form, checksum or number: a damage, and skipped.
     # The tail after the last line that reached the disk was never acknowledged: it is torn.
     records: list[Record] = []
     damages: list[Damage] = []
+    last: list[Record] | None = None  # the records of the last line
     end = _end_of_lines(data)
     position = 0
     while position < end and not (damages and stops_at_damage):
         stop = data.index(b"\n", position)
         try:
-            line = _decode_line(data[position:stop], last_seq)
+            line = _decode_line(data[position:stop])
+            new = line.records if line.seq > last_seq else _added_to(last, line, last_seq)
         except _UNREADABLE as error:
             reason = str(error) or type(error).__name__
             damages.append(Damage(offset=offset + position, length=stop + 1 - position, reason=reason))
@@ -103,8 +118,11 @@ def scan(data: bytes, *, last_seq: int = 0, offset: int = 0, stops_at_damage: bo
                 gap = f"{missing} {'line is' if missing == 1 else 'lines are'} missing before line {line.seq}"
                 damages.append(Damage(offset=offset + position, length=0, reason=gap))
             damages += [Damage(offset=offset + position, length=0, reason=reason) for reason in line.lost]
+            if line.seq > last_seq or last is None:
+                last = []
+            last += new
             last_seq = line.seq
-            records.extend(line.records)
+            records.extend(new)
         position = stop + 1
     return Scan(
         records=tuple(records),
@@ -180,10 +198,47 @@ class _Line:
     lost: Sequence[str] = ()
 
 
-def _decode_line(line: bytes, last_seq: int) -> _Line:
+def _added_to(last: Sequence[Record] | None, line: _Line, last_seq: int) -> list[Record]:
+    """What ``line`` adds to the line of the same number, ``last``; ValueError if there is none, or they contradict.
+
+    A writer that did not know whether its line was written may have written the records again, with later ones.
+    """
+    if last is None or line.seq < last_seq:
+        raise ValueError(f"line {line.seq} comes after line {last_seq}")
+    known = [_unstamped(record) for record in last]
+    new: list[Record] = []
+    for record in line.records:
+        if (unstamped := _unstamped(record)) not in known:
+            known.append(unstamped)
+            new.append(record)
+    taken = {_claim(record) for record in last} - {None}
+    if taken.intersection(map(_claim, new)):
+        raise ValueError(f"line {line.seq} comes after another line {last_seq}, and contradicts it")
+    return new
+
+
+def _unstamped(record: Record) -> Record:
+    """``record`` without the time at which it was written."""
+    return replace(record, at=0.0) if isinstance(record, Replaced | Removed | Restored | Undone | Pinned) else record
+
+
+def _claim(record: Record) -> tuple[str, object] | None:
+    """What only one record may say; None: there may be several such records."""
+    match record:
+        case ItemAdded():
+            return "item", record.item.id
+        case Stored():
+            return "content", record.item_id
+        case CallMade():
+            return "call", record.number
+        case SessionStarted():
+            return "session", record.session_id
+        case _:
+            return None
+
+
+def _decode_line(line: bytes) -> _Line:
     version, seq, rec = _checked(line)
-    if seq <= last_seq:
-        raise ValueError(f"line {seq} comes after line {last_seq}")
     data = json_codec.loads_record(rec, "rec")
     if version != VERSION:
         return _Line(seq=seq, records=[UnknownRecord(data=data)])
