@@ -25,7 +25,6 @@ ROOMS = (
         "spelling",
         "lazy",
         "weak_methods",
-        "collector",
         "steps",
         "patterns",
         "checks",

@@ -7,7 +7,6 @@ from functools import partial
 
 from anyio import to_thread
 
-from ctxfs.collector import collector_paused
 from ctxfs.context.commit import Applied, apply, steps_of
 from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry
 from ctxfs.context.notices import Notices
@@ -120,14 +119,13 @@ class LiveTranscript:
 
     def _resumed(self, items: Sequence[ContextItem]) -> None:
         calls = [call for call in self.fs.state.calls if not call.summary]
-        with collector_paused(len(items)):
-            self.transcript.resume(
-                items,
-                known=self.known,
-                rules=self.entry_rules(self.counter),
-                last_call=calls[-1] if calls else None,
-                restored=self.fs.state.replies_since_restored(),
-            )
+        self.transcript.resume(
+            items,
+            known=self.known,
+            rules=self.entry_rules(self.counter),
+            last_call=calls[-1] if calls else None,
+            restored=self.fs.state.replies_since_restored(),
+        )
 
     async def take(
         self,

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ctxfs.checks import require_kind
-from ctxfs.collector import collector_paused
 from ctxfs.errors import ConfigError, ContextOverflow, PromptTooLong, SessionLocked, StorageError, WriteFailed
 from ctxfs.events import ContentReadBack, ContextEvent, Evicted, Offloaded, OffloadFailed, story
 from ctxfs.eviction.plan import Plan
@@ -105,10 +104,9 @@ class HistoryCore:
         """See ``History.rewrite``; ``is_own``: the parts' contents cannot change later."""
         kept = self._branch(branch)
         kept.view.follow_host(host)
-        with collector_paused(len(shown) - kept.view.parts):
-            kept.unsettled |= kept.view.update(shown, is_own=is_own)
-            due = kept.unsettled or kept.overhead_tokens != overhead_tokens
-            plan = kept.view.transcript.plan() if due else Plan()
+        kept.unsettled |= kept.view.update(shown, is_own=is_own)
+        due = kept.unsettled or kept.overhead_tokens != overhead_tokens
+        plan = kept.view.transcript.plan() if due else Plan()
         if due:
             kept.overhead_tokens, kept.failed = overhead_tokens, False
             self._decide(kept, plan)

@@ -6,7 +6,6 @@ Nothing here writes: it returns what was found and what to do about it. Doing it
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ctxfs.collector import collector_paused
 from ctxfs.content.blocks import index_name
 from ctxfs.content.stored import Stored
 from ctxfs.errors import NotStored
@@ -90,9 +89,8 @@ async def read_journal(store: Store) -> Journal:
     data = await store.read_log()
 
     def read() -> Journal:
-        with collector_paused(data.count(b"\n")):
-            found = scan(data)
-            return Journal(state=fold(SessionState(), found.records), scan=found)
+        found = scan(data)
+        return Journal(state=fold(SessionState(), found.records), scan=found)
 
     return await run_to_completion(read)
 
