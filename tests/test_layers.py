@@ -24,7 +24,6 @@ ROOMS = (
         "version",
         "spelling",
         "lazy",
-        "weak_methods",
         "steps",
         "patterns",
         "checks",

@@ -270,7 +270,7 @@ async def test_a_file_that_somebody_removed_by_hand_is_said_clearly(tmp_path: Pa
             await fs.load("call_1")
         result = await read_tool(fs).run({"file_path": item.name})
         assert result.is_error
-        assert "ctxfs did not remove it" in str(result.content)
+        assert "is missing" in str(result.content)
 
 
 def test_a_history_says_it_too(tmp_path: Path) -> None:

@@ -98,11 +98,17 @@ async def test_what_was_restored_is_in_the_context_as_it_entered() -> None:
         assert await again.request(cache=False) == sent
 
 
-async def test_the_file_system_of_a_live_context_restores_in_it() -> None:
+async def test_the_file_system_of_a_live_context_leaves_restoring_to_it() -> None:
     session = Session()
     async with session.context() as context:
         await filled(context)
-        await context.fs.restore("c1")
+        lines = len(await context.fs.history())
+        with pytest.raises(
+            NotRestorable, match=r"c1 cannot be restored: a context is open .*: use its own restore\(\)"
+        ):
+            await context.fs.restore("c1")
+        assert len(await context.fs.history()) == lines
+        await context.restore("c1")
         assert evicted(context) == ["c2"]
         assert not context.plan()
     async with ContextFileSystem(ID, root_path="/sessions", store=session.store.peer()) as fs:

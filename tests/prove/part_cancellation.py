@@ -152,7 +152,7 @@ async def _replace_system_prompt(bench: Bench) -> None:
 async def _restore_evicted(bench: Bench) -> None:
     await bench.context.evict()
     await bench.context.restore("call_1")
-    await bench.context.fs.restore("call_2")
+    await bench.context.restore("call_2")
     await bench.context.messages()
 
 

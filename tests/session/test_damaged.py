@@ -215,7 +215,7 @@ async def test_the_reading_tools_say_so(tmp_path: Path) -> None:
     flip(file_of(tmp_path, before[4]))
     async with ContextFileSystem("s", root_path=tmp_path, read_only=True) as fs:
         tools = {each.name: each for each in (read_tool(fs), *retrieval_tools(fs))}
-        for item, what in ((before[3], "no file"), (before[4], "is damaged")):
+        for item, what in ((before[3], "is missing"), (before[4], "is damaged")):
             for name, arguments in (
                 ("Read", {"file_path": str(fs.session_path / item.name)}),
                 ("context_read", {"ref": item.id}),

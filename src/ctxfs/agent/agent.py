@@ -38,7 +38,6 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.telemetry.telemetry import SessionTelemetry
 from ctxfs.tools.base import RunningCall, ToolResult
-from ctxfs.weak_methods import weak_method
 
 __all__ = ["Agent"]
 
@@ -88,7 +87,7 @@ class Agent:
         self._past = PastSession(fs)
         self._schemas = tuple(tool.schema for tool in tools.values())
         check_number(self._schemas, llm, yours=len(config.tools))
-        window = config.window(llm.model, weak_method(self._summarize))
+        window = config.window(llm.model, self._summarize)
         check_status(config.status_tokens, window.budget)
         self._context = Context(
             fs=fs,

@@ -37,7 +37,6 @@ from ctxfs.session.records import CallMade
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.tokens import TokenCounter, load_counter
-from ctxfs.weak_methods import weak_method
 
 __all__ = ["Context"]
 
@@ -168,7 +167,7 @@ class Context(ContextInTime):
                 self._requests = Requests(self._requests.tools)
                 await resume(self._live, self._controller, self.counter)
                 await self.fs.writer.record_eviction(self._settings.rules(self._controller.budget))
-                self.fs.writer.restore_live = weak_method(self.restore)
+                self.fs.writer.has_context = True
             except BaseException:
                 await self.fs.close()
                 raise

@@ -92,8 +92,7 @@ class ContextInTime(ContextHeld):
 
         A restored content stays until the model has replied 10 times, even in a session that is resumed; it is evicted
         earlier only if the prompt could not be sent otherwise. Then it may be evicted again like any other. An item
-        whose content is in the context stays as it is, and nothing is recorded. While the context is open,
-        ``ContextFileSystem.restore`` does the same.
+        whose content is in the context stays as it is, and nothing is recorded.
 
         Raises:
             UnknownItem: the session has no such item.

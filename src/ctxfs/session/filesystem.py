@@ -16,7 +16,7 @@ from warnings import warn
 from ctxfs.checks import async_with_only, names_settings, require_bool, require_int, require_kind
 from ctxfs.content.reader import ContentReader, IndexCache
 from ctxfs.content.stored import Stored
-from ctxfs.errors import ConfigError, ContentGone, SessionClosed, UnknownItem
+from ctxfs.errors import ConfigError, ContentGone, NotRestorable, SessionClosed, UnknownItem
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import Content
 from ctxfs.session.item_records import absolute
@@ -251,12 +251,18 @@ class ContextFileSystem:
         return path_of(self.base, self._stored_of(item.id).name)
 
     async def restore(self, item_id: str, *, reason: str = "") -> None:
-        """Bring an item's stored content back into the context; if one is open, as ``Context.restore`` does.
+        """Record that an item's stored content is back in the context, for the next ``Context`` that is opened.
 
-        Otherwise it is recorded for the next one. Raises ``UnknownItem``, ``NotRestorable``, and what
-        ``Context.restore`` raises.
+        Raises:
+            UnknownItem: the session has no such item.
+            NotRestorable: it is not a message, or it has no content of its own; or a context is open on the session,
+                which would not notice: use ``Context.restore``.
+            WriteFailed: it could not be recorded. Nothing changed.
+
         """
-        await (self.writer.restore_live or self.writer.restore)(item_id, reason=reason)
+        if self.writer.has_context:
+            raise NotRestorable(item_id, "a context is open on the session: use its own restore()")
+        await self.writer.restore(item_id, reason=reason)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """The writing side of an open session: each method builds a commit, and returns when it is durable."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -60,8 +60,7 @@ class SessionWriter:
     Attributes:
         names: allocates ids and names.
         growing: the outputs of running commands that are being written, by item id.
-        restore_live: does what ``ContextFileSystem.restore`` is asked for; called like ``restore``. Set by a context
-            that is open on the session, so that its live items change too; None if there is none.
+        has_context: whether a context is open on the session, which holds its items in memory; the context sets it.
 
     """
 
@@ -78,7 +77,7 @@ class SessionWriter:
         self.journal = JournalWriter(store, session_id, clock)
         self.names = NameAllocator(layout=layout)
         self.growing: dict[str, GrowingLog] = {}
-        self.restore_live: Callable[..., Awaitable[object]] | None = None
+        self.has_context = False
         self._store = store
         self._session_id = session_id
         self._base = base
@@ -272,7 +271,7 @@ class SessionWriter:
     async def restore(self, item_id: str, *, reason: str, token_count: int | None = None) -> None:
         """Record that an item's stored content is back in the context, and how many tokens it has.
 
-        None: as many as when it entered. A live context does not notice: see ``ContextFileSystem.restore``. Raises
+        None: as many as when it entered. A live context does not notice. Raises
         ``UnknownItem`` and ``NotRestorable``.
         """
         self.journal.state.check_restorable(item_id)
