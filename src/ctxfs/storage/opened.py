@@ -38,6 +38,7 @@ class OpenedSession(ABC):
         self._me = ""  # the writer's name while this is the writer
         self._epoch = 0
         self._lost: Exception | None = None  # why this is not the writer any more
+        self._is_left = False  # a change whose caller left: see ``leave``
         self._growing = Growing()
 
     # ---- the one writer
@@ -45,7 +46,20 @@ class OpenedSession(ABC):
     @property
     def epoch(self) -> int:
         """See ``SharedStore.epoch``."""
-        return self._epoch if self._me and self._lost is None else 0
+        return self._epoch if self._me and self._lost is None and not self._is_left else 0
+
+    @property
+    def is_left(self) -> bool:
+        """Whether a change may still be running in another thread: see ``leave``."""
+        return self._is_left
+
+    def leave(self) -> None:
+        """Note that the caller of a change, or of ``acquire``, does not wait for its outcome any longer.
+
+        The thread that makes it holds the lock until the server has answered, or was given up. Nothing more is written
+        before ``acquire``, which waits for that.
+        """
+        self._is_left = True
 
     def open(self, *, create: bool, write: bool) -> None:
         """See ``Store.open``. A reader does not create the session: it sees an empty one until a writer does."""
@@ -64,6 +78,7 @@ class OpenedSession(ABC):
 
     def release(self) -> None:
         """See ``LeaseStore.release``."""
+        self._check_not_left()
         with self._lock:
             if self._me:
                 self._check_writer()
@@ -72,7 +87,9 @@ class OpenedSession(ABC):
     def acquire(self) -> bool:
         """See ``LeaseStore.acquire``."""
         with self._lock:
-            return True if self._me and self._lost is None else self._become_writer(create=False)
+            if self._me and self._lost is None and not self._is_left:
+                return True
+            return self._become_writer(create=False)
 
     def remove(self) -> None:
         """Remove the session, so that a sleeping writer of it is refused when it wakes up."""
@@ -86,6 +103,7 @@ class OpenedSession(ABC):
         self._mine.add(me)  # even if the answer is lost
         self._epoch, was_released = self._take(me, create=create)
         self._me, self._lost = me, None
+        self._is_left = False
         self._growing.files.clear()
         return was_released
 
@@ -103,6 +121,7 @@ class OpenedSession(ABC):
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Write as the one writer, one thread at a time. ``SessionLocked`` and ``OutcomeUnknown`` end that."""
+        self._check_not_left()  # before the lock, which the thread of the earlier change still holds
         with self._lock:
             self._check_writer()
             try:
@@ -114,8 +133,13 @@ class OpenedSession(ABC):
     def _check_writer(self) -> None:
         if self._lost is not None:
             raise self._lost
+        self._check_not_left()
         if not self._me:
             raise SessionClosed(f"session {self._session_id} is open for reading only, or was released")
+
+    def _check_not_left(self) -> None:
+        if self._is_left:
+            raise OutcomeUnknown(self._session_id, "the caller of an earlier change was cancelled before its answer")
 
     # ---- files
 

@@ -1,5 +1,6 @@
 """A store on a server: each method calls a blocking one in a worker thread."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from ctxfs.storage.answers import NoAnswer
 from ctxfs.storage.base import NewFile, check_session_name
 from ctxfs.storage.opened import OpenedSession
 from ctxfs.storage.sessions import SessionFound
-from ctxfs.storage.threads import result_of, run_to_completion, uninterrupted
+from ctxfs.storage.threads import StillRunning, answer_of, begin, uninterrupted
 
 __all__ = ["RemoteSessionStores", "RemoteStore", "names_no_server"]
 
@@ -54,13 +55,20 @@ class RemoteStore(ABC, Generic[OpenedT]):
             return session
 
         with names_no_server():
-            self._open = await result_of(opened, waits=True)
+            try:
+                self._open = await answer_of(opened, returned=True)
+            except StillRunning as running:
+                running.work.add_done_callback(_close_late)
+                raise self._gone(running, writes=write) from None
 
     async def close(self) -> None:
         """See ``Store.close``."""
         if self._open is not None:
             opened, self._open = self._open, None
-            await run_to_completion(opened.close, waits=True)
+            if opened.is_left:  # closing waits for the change that may still be running, and nobody waits for that
+                begin(opened.close)
+            else:
+                await self._answer(opened, opened.close, writes=True)
 
     async def release(self) -> None:
         """See ``LeaseStore.release``."""
@@ -68,8 +76,13 @@ class RemoteStore(ABC, Generic[OpenedT]):
 
     async def acquire(self) -> bool:
         """See ``LeaseStore.acquire``."""
+        opened = self._opened()
         with names_no_server():
-            return await result_of(self._opened().acquire, waits=True)
+            try:
+                return await answer_of(opened.acquire, returned=True)
+            except StillRunning as running:
+                opened.leave()
+                raise self._gone(running, writes=True) from None
 
     async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         """See ``Store.commit``. Also raises ``OutcomeUnknown``: acquire the session again, and look."""
@@ -105,19 +118,19 @@ class RemoteStore(ABC, Generic[OpenedT]):
 
     async def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """See ``Store.read``."""
-        return await self._run(lambda opened: opened.read(name, offset, length))
+        return await self._run(lambda opened: opened.read(name, offset, length), writes=False)
 
     async def size(self, name: str) -> int:
         """See ``Store.size``."""
-        return await self._run(lambda opened: opened.size(name))
+        return await self._run(lambda opened: opened.size(name), writes=False)
 
     async def names(self, prefix: str = "") -> list[str]:
         """See ``Store.names``."""
-        return await self._run(lambda opened: opened.names(prefix))
+        return await self._run(lambda opened: opened.names(prefix), writes=False)
 
     async def read_log(self, offset: int = 0) -> bytes:
         """See ``Store.read_log``."""
-        return await self._run(lambda opened: opened.read_log(offset))
+        return await self._run(lambda opened: opened.read_log(offset), writes=False)
 
     async def remove(self) -> None:
         """Remove the open session and close it; this must be its writer.
@@ -127,15 +140,39 @@ class RemoteStore(ABC, Generic[OpenedT]):
         await self._run(lambda opened: opened.remove())
         await self.close()
 
-    async def _run(self, work: Callable[[OpenedT], T]) -> T:
+    async def _run(self, work: Callable[[OpenedT], T], *, writes: bool = True) -> T:
         opened = self._opened()
         with names_no_server():
-            return await run_to_completion(lambda: work(opened), waits=True)
+            return await self._answer(opened, lambda: work(opened), writes=writes)
+
+    async def _answer(self, opened: OpenedT, work: Callable[[], T], *, writes: bool) -> T:
+        """Return the server's answer; a caller that was cancelled leaves a change to itself if there is none."""
+        try:
+            return await answer_of(work)
+        except StillRunning as running:
+            if writes:
+                opened.leave()
+            raise self._gone(running, writes=writes) from None
+
+    def _gone(self, running: StillRunning, *, writes: bool) -> BaseException:
+        """The error of a caller that was cancelled and does not wait for the server any longer."""
+        reason = "the server has not answered, and the caller was cancelled"
+        error = OutcomeUnknown(self._session_id, reason) if writes else StorageError(reason)
+        if running.cancelled is None:
+            return error
+        running.cancelled.__cause__ = error
+        return running.cancelled
 
     def _opened(self) -> OpenedT:
         if self._open is None:
             raise SessionClosed(f"session {self._session_id} is not open")
         return self._open
+
+
+def _close_late(work: "asyncio.Future[OpenedSession]") -> None:
+    """Close a session that was opened after its caller had left."""
+    if not work.cancelled() and work.exception() is None:
+        begin(work.result().close)
 
 
 @contextmanager

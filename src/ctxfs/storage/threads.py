@@ -10,8 +10,9 @@ threads down would refuse the work, or drop it.
 """
 
 import asyncio
+import math
 import os
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -22,7 +23,7 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
-__all__ = ["begin", "result_of", "run_to_completion", "uninterrupted", "without_threads"]
+__all__ = ["StillRunning", "answer_of", "begin", "result_of", "run_to_completion", "uninterrupted", "without_threads"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,7 +34,26 @@ _safe: ContextVar["asyncio.Task[Any] | None"] = ContextVar("ctxfs_safe", default
 WAITING_THREADS: Final = 64
 _waiting: RunVar[anyio.CapacityLimiter] = RunVar("ctxfs_waiting")
 
+LEAVE_S: Final = 0.25
+"""A caller that was cancelled waits this much longer for a server: a server that answers at all mostly does by then."""
+
+_left: ContextVar["asyncio.Future[None] | None"] = ContextVar("ctxfs_left", default=None)
+"""Done when the caller of this uninterrupted work was cancelled, and wants to leave."""
+
 _alone: ContextVar[bool] = ContextVar("ctxfs_alone", default=False)
+
+
+class StillRunning(Exception):
+    """A caller that was cancelled does not wait any longer for work in a thread, which goes on by itself.
+
+    ``cancelled``: the cancellation, which must be raised; None: the caller's caller was cancelled, and raises it.
+    ``work``: a future of the result.
+    """
+
+    def __init__(self, work: "asyncio.Future[Any]", cancelled: asyncio.CancelledError | None) -> None:
+        super().__init__("work in a thread goes on by itself")
+        self.work = work
+        self.cancelled = cancelled
 
 
 def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -41,6 +61,8 @@ def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
 
     A cancellation that arrives in the meantime is raised when ``func`` has ended: that of a task by the call itself,
     that of a scope at the caller's next checkpoint. If ``func`` failed, its error is the cancellation's cause.
+
+    A request to a server within ``func`` is then not waited for any longer: see ``answer_of``.
     """
 
     @wraps(func)
@@ -50,21 +72,23 @@ def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
         if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
             with anyio.CancelScope(shield=True):
                 return await func(*args, **kwargs)
-        return await _result(_unlisted(func(*args, **kwargs)))
+        left = asyncio.get_running_loop().create_future()
+        return await _result(_unlisted(func(*args, **kwargs), left), left)
 
     return run
 
 
-def _unlisted(work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+def _unlisted(work: Coroutine[Any, Any, T], left: "asyncio.Future[None]") -> "asyncio.Task[T]":
     """Start ``work`` in a task that ``asyncio.all_tasks`` does not return, so nobody cancels it; its caller waits."""
-    task = asyncio.get_running_loop().create_task(_safely(work))
+    task = asyncio.get_running_loop().create_task(_safely(work, left))
     asyncio._unregister_task(task)  # noqa: SLF001 - documented, for extending asyncio
     return task
 
 
-async def _safely(work: Coroutine[Any, Any, T]) -> T:
+async def _safely(work: Coroutine[Any, Any, T], left: "asyncio.Future[None]") -> T:
     """Mark the task in which ``work`` runs as one that nobody cancels."""
     _safe.set(asyncio.current_task())
+    _left.set(left)
     return await work
 
 
@@ -134,6 +158,41 @@ async def result_of(func: Callable[[], T], *, waits: bool = False) -> T:
     return work.result()
 
 
+async def answer_of(func: Callable[[], T], *, returned: bool = False) -> T:
+    """Run ``func``, which waits for a server, in a worker thread; return its result, and wait as ``run_to_completion``.
+
+    If the caller, or that of the uninterrupted work that it is part of, is cancelled, and the server does not answer
+    soon after, ``StillRunning`` is raised: no caller waits as long as a silent server is waited for. This is so for
+    tasks of asyncio, and for the deadlines of anyio's scopes there; trio waits for the answer.
+
+    ``returned``: a result that is there in time is returned in any case, as by ``result_of``.
+    """
+    if _alone.get() or anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
+        return await (result_of if returned else run_to_completion)(func, waits=True)
+    left = _left.get() if _is_safe() else None
+    if left is None:
+        await checkpoint_if_cancelled()
+        left = asyncio.get_running_loop().create_future()
+    work = asyncio.get_running_loop().run_in_executor(_executor(waits=True), func)
+    cancelled = await _until_done(work, left, leave_s=LEAVE_S)
+    if not work.done():
+        if cancelled is None and not _is_safe():
+            try:
+                await checkpoint_if_cancelled()  # a scope's cancellation was held back until here
+            except asyncio.CancelledError as error:
+                cancelled = error
+        work.add_done_callback(_ignore)
+        raise StillRunning(work, cancelled)
+    if cancelled is None:
+        return work.result()
+    if not returned or work.exception() is not None:
+        raise cancelled from work.exception()
+    if (task := asyncio.current_task()) is not None:
+        task.uncancel()  # see result_of
+        task.cancel()
+    return work.result()
+
+
 def _limiter(*, waits: bool) -> anyio.CapacityLimiter | None:
     """How many threads may run, on trio; None: anyio's own number."""
     if not waits:
@@ -166,40 +225,85 @@ def _threads(_process: int, number: int | None) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(number, thread_name_prefix="ctxfs")
 
 
-async def _result(work: "asyncio.Future[T]") -> T:
-    """The result of ``work`` when it has ended; a cancellation that arrived in the meantime is raised instead."""
-    cancelled = await _until_done(work)
+async def _result(work: "asyncio.Future[T]", left: "asyncio.Future[None] | None" = None) -> T:
+    """The result of ``work`` when it has ended; a cancellation that arrived in the meantime is raised instead.
+
+    ``left``: done as soon as a cancellation has arrived.
+    """
+    cancelled = await _until_done(work, left)
     if cancelled is not None:
         raise cancelled from (None if work.cancelled() else work.exception())
     return work.result()
 
 
-async def _until_done(work: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
-    """Wait until ``work`` has ended; return the last cancellation that arrived in the meantime."""
-    cancelled = None
+async def _until_done(
+    work: "asyncio.Future[Any]", left: "asyncio.Future[None] | None" = None, *, leave_s: float | None = None
+) -> asyncio.CancelledError | None:
+    """Wait until ``work`` has ended; return the last cancellation that arrived in the meantime.
+
+    ``left``: becomes done with the first cancellation, or at the deadline of a scope. ``leave_s``: for how many seconds
+    ``work`` is waited for once ``left`` is done; None: until it has ended.
+    """
+    loop = work.get_loop()
+    deadline = None
+    if left is not None and not _is_safe() and (at := anyio.current_effective_deadline()) < math.inf:
+        deadline = loop.call_at(at, _wake, left)
     # Where only the end of the event loop cancels, nothing else has to wait. A scope holds back anyio's cancellation.
     with nullcontext() if _is_safe() else anyio.CancelScope(shield=True):
-        while not work.done():
-            try:
-                await _ended(work)
-            except asyncio.CancelledError as error:
-                cancelled = error
+        if left is None or leave_s is None:
+            cancelled = await _until_one([work], left)
+        else:
+            cancelled = await _until_one([work, left], left)
+            if not work.done():
+                patience = loop.create_future()
+                timer = loop.call_later(leave_s, _wake, patience)
+                cancelled = await _until_one([work, patience], left) or cancelled
+                timer.cancel()
+    if deadline is not None:
+        deadline.cancel()
     return cancelled
 
 
-async def _ended(work: "asyncio.Future[Any]") -> None:
-    """Wait until ``work`` has ended, which a cancellation leaves alone; ``asyncio.wait`` does far more for each."""
-    waiter = work.get_loop().create_future()
+async def _until_one(
+    waits_for: "Sequence[asyncio.Future[Any]]", left: "asyncio.Future[None] | None"
+) -> asyncio.CancelledError | None:
+    """Wait until one of them is done; return the last cancellation that arrived in the meantime."""
+    cancelled = None
+    while not any(one.done() for one in waits_for):
+        try:
+            await _ended(waits_for)
+        except asyncio.CancelledError as error:
+            cancelled = error
+            if left is not None:
+                _wake(left)
+    return cancelled
+
+
+def _ignore(work: "asyncio.Future[Any]") -> None:
+    """Take note of the error of work that nobody waits for, which asyncio would log."""
+    if not work.cancelled():
+        work.exception()
+
+
+def _wake(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+async def _ended(waits_for: "Sequence[asyncio.Future[Any]]") -> None:
+    """Wait until one of them is done, which a cancellation leaves alone; ``asyncio.wait`` does far more for each."""
+    waiter = waits_for[0].get_loop().create_future()
 
     def wake(_: "asyncio.Future[Any]") -> None:
-        if not waiter.done():
-            waiter.set_result(None)
+        _wake(waiter)
 
-    work.add_done_callback(wake)
+    for one in waits_for:
+        one.add_done_callback(wake)
     try:
         await waiter
     finally:
-        work.remove_done_callback(wake)
+        for one in waits_for:
+            one.remove_done_callback(wake)
 
 
 def begin(func: Callable[[], T]) -> Future[T]:

@@ -12,16 +12,17 @@ __all__ = ["FATES", "Fate", "Network"]
 
 T = TypeVar("T")
 
-Fate = Literal["done", "lost", "answer lost", "delayed", "overtaken", "twice"]
+Fate = Literal["done", "lost", "answer lost", "delayed", "overtaken", "twice", "swallowed"]
 """What becomes of a request that writes.
 
 "lost": the server never sees it. "answer lost": it is done, and the client hears nothing. "delayed": the client hears
 nothing, and it is done before its next request; "overtaken": after it. "twice": the network repeats it, and the client
-hears the second answer.
+hears the second answer. "swallowed": it is done, and the client neither hears an answer nor learns that there is none:
+its connection stays open, and silent.
 """
 
 FATES: tuple[Fate, ...] = ("lost", "answer lost", "delayed", "overtaken", "twice")
-"""All but "done"."""
+"""All but "done", and but "swallowed", after which only a caller that leaves goes on."""
 
 
 class Network:
@@ -37,9 +38,19 @@ class Network:
         self._delayed: list[Callable[[], object]] = []
         self._overtaken: list[Callable[[], object]] = []
         self._lock = threading.RLock()
+        self._heard = threading.Event()
 
     def carry(self, request: Callable[[], T]) -> T:
         """Make a request, or not, and return or raise its answer. Raises ``NoAnswer`` where the client hears none."""
+        with self._lock:
+            is_swallowed = self.fates[:1] == ["swallowed"]
+            if is_swallowed:
+                self.fates.pop(0)
+                with suppress(CtxfsError):
+                    request()
+        if is_swallowed:
+            self._heard.wait()
+            raise NoAnswer("the connection was silent, and is closed now")
         with self._lock:
             if self.holding:
                 self._held.append(request)
@@ -52,7 +63,8 @@ class Network:
                 self._done(overtaken)
 
     def arrive(self) -> None:
-        """Do all requests that are on their way, however late; nobody hears their answers."""
+        """Do all requests that are on their way, however late; nobody hears their answers. Silent connections end."""
+        self._heard.set()
         with self._lock:
             self.holding = False
             for waiting in (self._held, self._delayed, self._overtaken):

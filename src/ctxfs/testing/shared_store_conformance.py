@@ -15,12 +15,15 @@ What must fail this suite: a store that writes without the condition that nobody
 whether its writer was taken over. Try both with your own.
 """
 
+import asyncio
 import random
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+
+import anyio
 
 from ctxfs.errors import OutcomeUnknown, SessionClosed, SessionLocked, WriteFailed
 from ctxfs.storage.base import GrowingStore, NewFile, RewritingStore, SharedStore, Store
@@ -289,6 +292,30 @@ class SharedStoreConformance(StoreConformance):
         await _commit(second, "c")
         await second.close()
         assert await _found(make) == ["a", "b", "c"]
+
+    async def test_a_caller_that_is_cancelled_leaves_a_silent_server(self) -> None:
+        """It is not held for as long as the server is waited for; what became of its commit is known afterwards.
+
+        On asyncio; trio's threads are waited for.
+        """
+        if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
+            return
+        make, network = self.new_shared(), Network()
+        store = await _opened(make, Machine(network=network))
+        await _commit(store, "a")
+        network.fates = ["swallowed"]
+        with anyio.move_on_after(0.05) as scope:
+            await _commit(store, "b")
+        assert scope.cancelled_caught
+        await _refused(OutcomeUnknown, partial(_commit, store, "c"))
+        second = await _opened(make, Machine(ttl_s=0))
+        before = await second.read_log()
+        await _commit(second, "d")
+        await second.close()
+        network.arrive()
+        await store.close()
+        assert before in (b"a\n", b"a\nb\n")
+        assert await _found(make) == [*before.decode().split(), "d"]
 
     async def test_clocks_that_disagree_cost_politeness_only(self) -> None:
         """Whoever gets the session, there is one writer, and one history."""

@@ -1,0 +1,256 @@
+"""A server that stays connected and says nothing: an outcome within ``give_up_s``, and a caller that can leave."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+
+from ctxfs import Agent, AgentConfig, tool
+from ctxfs.errors import CtxfsError, OutcomeUnknown, SessionLocked
+from ctxfs.llm import ToolCall
+from ctxfs.storage import NewFile
+from ctxfs.storage.objects import Bucket, ObjectSessions, ObjectStore, open_bucket
+from ctxfs.storage.postgres import PostgresBucket
+from ctxfs.storage.threads import uninterrupted
+from ctxfs.testing import ScriptedModel
+from ctxfs.testing.network import Network
+from storage.buckets import MemoryBucket
+from storage.networks import NetworkBucket
+from storage.object_servers import S3, moto
+from storage.postgres_server import postgres
+
+
+class Muting:
+    """A way to a server, on which one answer can be swallowed: that connection stays open, and silent."""
+
+    def __init__(self, reach: tuple[socket.AddressFamily, str | tuple[str | None, int | None]]) -> None:
+        self._reach = reach
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.armed = threading.Event()
+        self.swallowed = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+
+    def _carry(self, client: socket.socket) -> None:
+        server = socket.socket(self._reach[0])
+        server.connect(self._reach[1])
+        muted = threading.Event()
+        threading.Thread(target=self._back, args=(server, client, muted), daemon=True).start()
+        with client, server, contextlib.suppress(OSError):
+            while data := client.recv(1 << 20):
+                if self.armed.is_set() and (self._reach[0] is not socket.AF_INET or data.startswith(b"PUT")):
+                    self.armed.clear()
+                    self.swallowed += 1
+                    muted.set()
+                server.sendall(data)
+            server.shutdown(socket.SHUT_RDWR)
+
+    def _back(self, server: socket.socket, client: socket.socket, muted: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(1 << 20):
+                if not muted.is_set():
+                    client.sendall(data)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture(scope="module", params=["postgres", "s3"])
+def silent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Muting, Bucket]]:
+    """A bucket behind such a way; a silent server is given up after half a second."""
+    if request.param == "postgres":
+        with postgres() as server:
+            parts = urlsplit(server.url)
+            directory = dict(pair.split("=", 1) for pair in parts.query.split("&"))["host"]
+            way = Muting((socket.AF_UNIX, f"{directory}/.s.PGSQL.5432"))
+            bucket = PostgresBucket(f"postgresql://postgres@127.0.0.1:{way.port}/postgres", silent_s=0.5)
+            yield way, bucket
+            bucket.close()
+    else:
+        with moto(tmp_path_factory.mktemp("moto")) as server:
+            parts = urlsplit(server.options["endpoint"])
+            way = Muting((socket.AF_INET, (parts.hostname, parts.port)))
+            client = {"allow_http": True, "timeout": "500ms"}
+            endpoint = f"http://127.0.0.1:{way.port}"
+            yield way, open_bucket(server.url, {**S3, "endpoint": endpoint, "client_options": client})
+    way.close()
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_a_silent_answer_is_given_up_and_looked_up(silent: tuple[Muting, Bucket]) -> None:
+    """The commit is made once, and acknowledged."""
+    way, bucket = silent
+    before = way.swallowed
+    store = ObjectStore(bucket, f"session_{uuid4().hex}")
+    await store.open(create=True, write=True)
+    await store.commit([], lambda: b"one\n")
+    way.armed.set()
+    await store.commit([NewFile(name="x", chunks=[b"x"])], lambda: b"two\n")
+    assert way.swallowed == before + 1
+    assert (await store.read_log(), await store.names()) == (b"one\ntwo\n", ["x"])
+    await store.commit([], lambda: b"three\n")
+    await store.close()
+
+
+# A caller that is cancelled -------------------------------------------------------------------------------------------
+
+
+class SilentBucket(NetworkBucket):
+    """Also its reads are never answered while ``mute``."""
+
+    def __init__(self, bucket: Bucket, network: Network) -> None:
+        super().__init__(bucket, network)
+        self.mute = False
+        self.ended = threading.Event()
+
+    def get(self, key: str) -> bytes:
+        if self.mute:
+            self.ended.wait()
+        return super().get(key)
+
+
+def test_a_timeout_around_a_query_ends_it_though_the_server_is_silent() -> None:
+    """The agent's next query, or the next opening, shows what became of it."""
+    network, objects = Network(), MemoryBucket()
+    stores = ObjectSessions(NetworkBucket(objects, network), url="test", ttl_s=0)
+    ran = 0
+
+    @tool("Do it")
+    async def do(n: int) -> str:
+        nonlocal ran
+        ran += 1
+        network.fates = ["swallowed"] * 100
+        return f"did {n}"
+
+    async def play() -> None:
+        agent = Agent(
+            ScriptedModel([[ToolCall("do", {"n": 1})], "done"]),
+            AgentConfig(store=stores, session_id="s", tools=[do]),
+        )
+        await agent.__aenter__()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await agent.query("do it")
+        network.fates.clear()
+        network.arrive()
+        with contextlib.suppress(CtxfsError):
+            await agent.close()
+        async with Agent(
+            ScriptedModel(["here"]), AgentConfig(store=ObjectSessions(objects, url="test", ttl_s=0), session_id="s")
+        ) as after:
+            assert await after.query("and now?") == "here"
+            assert after.context.items[0].message.content == "do it"
+        assert ran == 1
+
+    asyncio.run(asyncio.wait_for(play(), 60))
+
+
+async def _opened(network: Network, objects: MemoryBucket) -> ObjectStore:
+    store = ObjectStore(NetworkBucket(objects, network), "s", ttl_s=0)
+    await store.open(create=True, write=True)
+    await store.commit([], lambda: b"a\n")
+    return store
+
+
+def test_uninterrupted_work_learns_that_its_caller_left() -> None:
+    """It gets an error for the request that is not answered, carries out what follows, and ends."""
+
+    async def play() -> None:
+        network, objects = Network(), MemoryBucket()
+        store = await _opened(network, objects)
+        network.fates = ["swallowed"]
+        seen: list[Exception] = []
+
+        @uninterrupted
+        async def write() -> None:
+            try:
+                await store.commit([], lambda: b"b\n")
+            except OutcomeUnknown as error:
+                seen.append(error)
+                raise
+
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await write()
+        assert len(seen) == 1
+        network.arrive()
+        assert await store.acquire() is False, "what was half-written has to be looked for"
+        await store.commit([], lambda: b"c\n")
+        assert await store.read_log() == b"a\nb\nc\n"
+        await store.close()
+
+    asyncio.run(asyncio.wait_for(play(), 60))
+
+
+def test_a_store_that_was_left_is_closed_without_a_wait_and_opened_again() -> None:
+    async def play() -> None:
+        network, objects = Network(), MemoryBucket()
+        store = await _opened(network, objects)
+        network.fates = ["swallowed"]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await store.commit([], lambda: b"b\n")
+        await store.close()
+        await store.open(create=False, write=True)
+        assert await store.read_log() == b"a\nb\n"
+        await store.commit([], lambda: b"c\n")
+        await store.close()
+        network.arrive()
+
+    asyncio.run(asyncio.wait_for(play(), 60))
+
+
+def test_a_session_that_opens_after_its_caller_left_is_released() -> None:
+    async def play() -> None:
+        network, objects = Network(), MemoryBucket()
+        first = await _opened(network, objects)
+        await first.close()
+        late = ObjectStore(NetworkBucket(objects, network), "s", ttl_s=3_600, give_up_s=60)
+        network.fates = ["swallowed"]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await late.open(create=False, write=True)
+        network.arrive()
+        second = ObjectStore(objects, "s", ttl_s=3_600)
+        for _ in range(1_000):
+            try:
+                await second.open(create=False, write=True)
+                break
+            except SessionLocked:  # the late one is being released
+                await asyncio.sleep(0.01)
+        await second.commit([], lambda: b"b\n")
+        await second.close()
+
+    asyncio.run(asyncio.wait_for(play(), 60))
+
+
+def test_a_read_that_is_left_harms_nothing() -> None:
+    async def play() -> None:
+        bucket = SilentBucket(MemoryBucket(), Network())
+        store = ObjectStore(bucket, "s")
+        await store.open(create=True, write=True)
+        await store.commit([NewFile(name="x", chunks=[b"x" * 2_000_000])], lambda: b"a\n")
+        reader = ObjectStore(bucket, "s")
+        bucket.mute = True
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await reader.open(create=False, write=False)
+        bucket.mute = False
+        bucket.ended.set()
+        await store.commit([], lambda: b"b\n")
+        assert await store.read_log() == b"a\nb\n"
+        await store.close()
+
+    asyncio.run(asyncio.wait_for(play(), 60))
