@@ -244,6 +244,21 @@ def test_what_is_damaged_in_the_cache_is_fetched_again(tmp_path: Path, damage: b
     assert len(bucket.requests) == 1
 
 
+def test_parts_in_each_others_place_are_fetched_again(tmp_path: Path) -> None:
+    """Each is whole, and of the same size."""
+    bucket = MemoryBucket()
+    files = [NewFile(name=name, chunks=[name.encode() * 100]) for name in ("a", "b")]
+    opened(bucket, Clock()).commit(files, lambda: b"a\n")
+    session = reading(bucket, ReadCache(tmp_path))
+    for name in ("a", "b"):
+        session.read(name, 0, None)
+    first, second = tmp_path.glob("??/*")
+    one, two = first.read_bytes(), second.read_bytes()
+    first.write_bytes(two)
+    second.write_bytes(one)
+    assert (session.read("a", 0, 1), session.read("b", 0, 1)) == (b"a", b"b")
+
+
 def test_the_cache_of_one_bucket_says_nothing_of_another(tmp_path: Path) -> None:
     """Also where one bucket was emptied, and its keys are made again."""
     for data in (b"one", b"two"):

@@ -27,8 +27,8 @@ _SHARE: Final = 16  # the size is checked each time a 16th of max_bytes was adde
 class ReadCache:
     """A read-through cache of contents, shared by all processes that name the same directory.
 
-    Stored contents never change, so nothing in the cache is ever stale. Each part is kept with its SHA-256, and a
-    damaged part is fetched again. The least recently read parts are removed first. The directory is created with mode
+    Stored contents never change, so nothing in the cache is ever stale. Each part is kept with a SHA-256 of its name and
+    its bytes, so a part that is damaged, or in the place of another one, is fetched again. The least recently read parts are removed first. The directory is created with mode
     0700, because it holds contents of sessions. It may be removed at any time.
 
     Args:
@@ -73,23 +73,23 @@ class ReadCache:
 
     def _part(self, name: str, offset: int, size: int, fetch: Callable[[int, int], bytes]) -> bytes:
         path = self._path(name)
-        data = _kept(path)
+        data = _kept(path, name)
         if data is None or len(data) != size:
             data = fetch(offset, size)
             try:
-                self._keep(path, data)
+                self._keep(path, name, data)
             except OSError as error:
                 logger.warning("%s cannot be kept in the cache: %s", path, error)
         return data
 
-    def _keep(self, path: Path, data: bytes) -> None:
+    def _keep(self, path: Path, name: str, data: bytes) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.parent.mkdir(mode=0o700, exist_ok=True)
         temporary = path.with_name(f".{uuid4().hex}")
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(data).digest() + data)
+                file.write(_sum(name, data) + data)
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -116,14 +116,18 @@ class ReadCache:
             excess -= size
 
 
-def _kept(path: Path) -> bytes | None:
+def _sum(name: str, data: bytes) -> bytes:
+    return hashlib.sha256(b"%s\0%s" % (name.encode(), data)).digest()
+
+
+def _kept(path: Path, name: str) -> bytes | None:
     """Return the part at ``path`` and mark it as just read; None: there is none, or it is damaged."""
     try:
         data = path.read_bytes()
         os.utime(path)
     except OSError:
         return None
-    if hashlib.sha256(data[_SUM_BYTES:]).digest() != data[:_SUM_BYTES]:
+    if _sum(name, data[_SUM_BYTES:]) != data[:_SUM_BYTES]:
         path.unlink(missing_ok=True)
         return None
     return data[_SUM_BYTES:]
