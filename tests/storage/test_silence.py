@@ -140,7 +140,7 @@ def test_a_timeout_around_a_query_ends_it_though_the_server_is_silent() -> None:
             AgentConfig(store=stores, session_id="s", tools=[do]),
         )
         await agent.__aenter__()
-        with pytest.raises(TimeoutError):
+        with pytest.raises((TimeoutError, OutcomeUnknown)):  # it says so if the clean-up is not answered either
             async with asyncio.timeout(1):
                 await agent.query("do it")
         network.fates.clear()

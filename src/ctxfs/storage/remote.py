@@ -79,7 +79,8 @@ class RemoteStore(ABC, Generic[OpenedT]):
         opened = self._opened()
         with names_no_server():
             try:
-                return await answer_of(opened.acquire, returned=True)
+                # After a change that was left, this waits for its end; a task that cleans up has no time for that.
+                return await answer_of(opened.acquire, returned=True, patient=not opened.is_left)
             except StillRunning as running:
                 opened.leave()
                 raise self._gone(running, writes=True) from None

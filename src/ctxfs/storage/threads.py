@@ -40,6 +40,9 @@ LEAVE_S: Final = 0.25
 _left: ContextVar["asyncio.Future[None] | None"] = ContextVar("ctxfs_left", default=None)
 """Done when the caller of this uninterrupted work was cancelled, and wants to leave."""
 
+_leaving: ContextVar[bool] = ContextVar("ctxfs_leaving", default=False)
+"""Whether this uninterrupted work was begun by a task that was cancelled: it is part of its clean-up."""
+
 _alone: ContextVar[bool] = ContextVar("ctxfs_alone", default=False)
 
 
@@ -80,16 +83,22 @@ def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
 
 def _unlisted(work: Coroutine[Any, Any, T], left: "asyncio.Future[None]") -> "asyncio.Task[T]":
     """Start ``work`` in a task that ``asyncio.all_tasks`` does not return, so nobody cancels it; its caller waits."""
-    task = asyncio.get_running_loop().create_task(_safely(work, left))
+    task = asyncio.get_running_loop().create_task(_safely(work, left, is_leaving=_is_leaving()))
     asyncio._unregister_task(task)  # noqa: SLF001 - documented, for extending asyncio
     return task
 
 
-async def _safely(work: Coroutine[Any, Any, T], left: "asyncio.Future[None]") -> T:
+async def _safely(work: Coroutine[Any, Any, T], left: "asyncio.Future[None]", *, is_leaving: bool) -> T:
     """Mark the task in which ``work`` runs as one that nobody cancels."""
     _safe.set(asyncio.current_task())
     _left.set(left)
+    _leaving.set(is_leaving)
     return await work
+
+
+def _is_leaving() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _is_safe() -> bool:
@@ -158,14 +167,15 @@ async def result_of(func: Callable[[], T], *, waits: bool = False) -> T:
     return work.result()
 
 
-async def answer_of(func: Callable[[], T], *, returned: bool = False) -> T:
+async def answer_of(func: Callable[[], T], *, returned: bool = False, patient: bool = True) -> T:
     """Run ``func``, which waits for a server, in a worker thread; return its result, and wait as ``run_to_completion``.
 
     If the caller, or that of the uninterrupted work that it is part of, is cancelled, and the server does not answer
     soon after, ``StillRunning`` is raised: no caller waits as long as a silent server is waited for. This is so for
     tasks of asyncio, and for the deadlines of anyio's scopes there; trio waits for the answer.
 
-    ``returned``: a result that is there in time is returned in any case, as by ``result_of``.
+    ``returned``: a result that is there in time is returned in any case, as by ``result_of``. ``patient``: False: a
+    task that was cancelled before, and cleans up, does not wait for long either.
     """
     if _alone.get() or anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
         return await (result_of if returned else run_to_completion)(func, waits=True)
@@ -173,6 +183,8 @@ async def answer_of(func: Callable[[], T], *, returned: bool = False) -> T:
     if left is None:
         await checkpoint_if_cancelled()
         left = asyncio.get_running_loop().create_future()
+    if not patient and (_leaving.get() if _is_safe() else _is_leaving()):
+        _wake(left)
     work = asyncio.get_running_loop().run_in_executor(_executor(waits=True), func)
     cancelled = await _until_done(work, left, leave_s=LEAVE_S)
     if not work.done():

@@ -27,9 +27,10 @@ _SHARE: Final = 16  # the size is checked each time a 16th of max_bytes was adde
 class ReadCache:
     """A read-through cache of contents, shared by all processes that name the same directory.
 
-    Stored contents never change, so nothing in the cache is ever stale. Each part is kept with a SHA-256 of its name and
-    its bytes, so a part that is damaged, or in the place of another one, is fetched again. The least recently read parts are removed first. The directory is created with mode
-    0700, because it holds contents of sessions. It may be removed at any time.
+    Stored contents never change, so nothing in the cache is ever stale. Each part is kept with a SHA-256 of its name
+    and its bytes, so a part that is damaged, or in the place of another one, is fetched again. The least recently read
+    parts are removed first. The directory is created with mode 0700, because it holds contents of sessions. It may be
+    removed at any time.
 
     Args:
         directory: where the parts are; it is created when it does not exist.
