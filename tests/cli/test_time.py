@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 from ctxfs.cli.app import run
-from ctxfs.cli.shown import preview, shown_text
+from ctxfs.cli.shown import preview
+from ctxfs.content.readable import readable_text
 from ctxfs.context.context import Context
 from ctxfs.history import History
 from ctxfs.history.parts import Part
@@ -147,7 +148,7 @@ def test_a_message_is_shown_in_as_many_lines_as_are_counted() -> None:
         {"type": "text", "text": "one\ntwo"},
         {"type": "tool_use", "id": "c", "name": "f", "input": {"a": "x\ny"}},
     )
-    assert shown_text(blocks).splitlines() == ["one", "two", '[calls f {"a":"x\\ny"}]']
+    assert readable_text(blocks).splitlines() == ["one", "two", '[calls f {"a":"x\\ny"}]']
     assert preview(blocks) == 'f {"a":"x\\ny"}'
     assert preview("word " * 100).endswith("…")
 

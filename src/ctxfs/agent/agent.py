@@ -11,7 +11,7 @@ from typing import Self
 
 from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, UsageReported
-from ctxfs.agent.own_tools import check_number, check_status, own_tools, warn_of_roots
+from ctxfs.agent.own_tools import check_number, check_readable, check_status, tools_of, warn_of_roots
 from ctxfs.agent.replies import is_final, started, whole
 from ctxfs.agent.runner import ToolRunner
 from ctxfs.checks import async_with_only, require_kind
@@ -81,8 +81,7 @@ class Agent:
         otel = config.telemetry
         telemetry = None if otel is None else otel.session(fs.session_id, path=fs.base)
         self._llm = llm if telemetry is None else telemetry.model(llm)
-        # A tool of the user's takes the place of ours of that name.
-        tools = {tool.name: tool for tool in [*own_tools(fs, config), *config.tools]}
+        tools = tools_of(fs, config)
         self._runner = ToolRunner(tools, approve=config.approve, redact=config.redact, telemetry=telemetry)
         self._past = PastSession(fs)
         self._schemas = tuple(tool.schema for tool in tools.values())
@@ -161,6 +160,8 @@ class Agent:
             {"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in self._schemas
         ]
         self._schema_tokens = self._context.counter.count(schemas)
+        if self._config.reads_itself:
+            check_readable(self._context.items, self.session_id)
         await self._context.answer_open_calls(_INTERRUPTED)
         if self._config.system_prompt is not None:
             await self._context.set_system_prompt(self._config.system_prompt)

@@ -24,6 +24,7 @@ from ctxfs.llm.messages import Content, ToolCall
 from ctxfs.materialize import Materialize
 from ctxfs.models.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.placeholder.attach import DEFAULT_DIGEST_TOKENS
+from ctxfs.placeholder.text import READ_TOOL
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import Layout, layout_with
 from ctxfs.storage.sessions import SessionStores
@@ -110,7 +111,8 @@ class AgentConfig:
     """
 
     tools: Sequence[Tool] = ()
-    """The tools that the model can call, next to ``Read``; made with ``@tool``."""
+    """The tools that the model can call, next to ``Read``; made with ``@tool``. One named ``Read`` takes its place, and
+    must open files: placeholders then name paths, and nothing is compressed."""
 
     system_prompt: str | None = None
     """None means none; a resumed session then keeps its own."""
@@ -270,9 +272,15 @@ class AgentConfig:
             warnings.warn(
                 "ephemeral_keep_recent has no effect: no tool is declared with @tool(..., ephemeral=n)", stacklevel=3
             )
-        for setting, name, is_set in (("read_roots", "Read", self.read_roots), ("bash", "Bash", self.bash)):
-            if is_set and name in names:
-                raise ConfigError(f"{setting} has no effect: your tool {name!r} replaces ours, so rename it")
+        if not self.reads_itself:
+            return
+        if self.read_roots:
+            raise ConfigError(f"read_roots has no effect: your tool {READ_TOOL!r} replaces ours, so rename it")
+        if self.compress_from_chars:
+            raise ConfigError(
+                f"your tool {READ_TOOL!r} replaces ours, and cannot open compressed files: rename it, or leave out "
+                "compress_from_chars"
+            )
 
     def _check_storing(self) -> None:
         place = stores_at(self.offload_root_path, self.store)
@@ -317,8 +325,13 @@ class AgentConfig:
 
     @property
     def file_layout(self) -> Layout:
-        """In which form contents are stored in a new session."""
-        return layout_with(self.layout, self.compress_from_chars)
+        """In which form contents are stored in a new session: uncompressed, if a tool of the user's opens its files."""
+        return layout_with(self.layout, 0 if self.reads_itself else self.compress_from_chars)
+
+    @property
+    def reads_itself(self) -> bool:
+        """Whether a tool of the user's takes the place of our ``Read``: placeholders then name files by their paths."""
+        return any(tool.name == READ_TOOL for tool in self.tools)
 
     @property
     def policy(self) -> OffloadPolicy:
@@ -334,7 +347,10 @@ class AgentConfig:
         """What leaves when it pays; None when nothing does."""
         if self.eviction == "exact":
             return None
-        return economy_for(model, parameters=self.eviction_parameters, prices=self.prices, cache_ttl=self.cache_ttl)
+        parameters = self.eviction_parameters
+        if self.reads_itself:
+            parameters = replace(parameters or EvictionParameters(), short_placeholders=False)
+        return economy_for(model, parameters=parameters, prices=self.prices, cache_ttl=self.cache_ttl)
 
     def pin_tools(self) -> frozenset[str]:
         """The tools whose results are pinned."""

@@ -1,7 +1,7 @@
 """The tools that ctxfs gives an agent, in addition to the user's."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from anyio import to_thread
@@ -9,32 +9,79 @@ from anyio import to_thread
 from ctxfs.agent.config import AgentConfig
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import Budget
+from ctxfs.items import ContextItem
+from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import ChatModel, ToolSchema
 from ctxfs.materialize import reading_tools
+from ctxfs.placeholder.text import READ_TOOL, SHORT_HEADER
 from ctxfs.recall.tools import recall_tools
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.names import is_compressed
 from ctxfs.tools.base import Tool
 from ctxfs.tools.bash import bash_tool
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
 
-__all__ = ["check_number", "check_status", "own_tools", "warn_of_roots"]
+__all__ = ["check_number", "check_readable", "check_status", "tools_of", "warn_of_roots"]
 
 
-def own_tools(fs: ContextFileSystem, config: AgentConfig) -> list[Tool]:
-    """Return the tools of ctxfs that the settings ask for, for the session ``fs``."""
-    tools = [read_tool(fs, roots=[Path(r) for r in config.read_roots])]
+def tools_of(fs: ContextFileSystem, config: AgentConfig) -> dict[str, Tool]:
+    """Return an agent's tools by name: those of ctxfs that its settings ask for, for ``fs``, and the user's.
+
+    A tool of the user's that is named ``Read`` takes the place of ours, and opens the files that placeholders name.
+
+    Raises:
+        ConfigError: a tool of the user's has the name of one that a setting needs, or cannot open what is stored.
+
+    """
+    yours = {tool.name: tool for tool in config.tools}
+    tools: dict[str, Tool] = {}
+    if not config.reads_itself:
+        tools[READ_TOOL] = read_tool(fs, roots=[Path(r) for r in config.read_roots])
+    elif fs.stores.directory is None and config.offload_enabled:
+        raise ConfigError(
+            f"your tool {READ_TOOL!r} replaces ours, and cannot open what is stored at {fs.stores.url}: rename it, or "
+            "keep sessions in a directory"
+        )
+    for setting, added in _by_setting(fs, config, tuple(tools)):
+        for tool in added:
+            if tool.name in yours:
+                raise ConfigError(
+                    f"your tool {tool.name!r} has the name of one that {setting} gives the model: rename it, or leave "
+                    f"{setting} out"
+                )
+            tools[tool.name] = tool
+    return {**tools, **yours}
+
+
+def _by_setting(
+    fs: ContextFileSystem, config: AgentConfig, before: Sequence[str]
+) -> Iterator[tuple[str, Sequence[Tool]]]:
+    """The tools that each setting gives the model, in their order; ``before``: the names of those that come first."""
+    names = list(before)
     if config.materialize is not None or config.bash is not None:
-        tools += retrieval_tools(fs)
+        retrieval = retrieval_tools(fs)
+        names += [tool.name for tool in retrieval]
+        yield "bash" if config.materialize is None else "materialize", retrieval
     if config.workspace is not None:
-        tools += config.workspace.tools(fs)
+        yield "workspace", config.workspace.tools(fs)
     if config.recall:
-        tools += recall_tools(fs)
+        yield "recall", recall_tools(fs)
     if config.bash is not None:
-        readers = reading_tools(tool.name for tool in tools)
         asks_first = config.approve is not None
-        tools.append(bash_tool(fs, config.bash, asks_first=asks_first, limits=config.materialize, tools=readers))
-    return tools
+        readers = reading_tools(names)
+        yield "bash", [bash_tool(fs, config.bash, asks_first=asks_first, limits=config.materialize, tools=readers)]
+
+
+def check_readable(items: Sequence[ContextItem], session_id: str) -> None:
+    """Raise ``ConfigError`` if a placeholder of a resumed session names what only our own ``Read`` can open."""
+    for item in items:
+        text = json_codec.dumps_text(item.message.content) if item.offloaded or item.trimmed else ""
+        if SHORT_HEADER in text or is_compressed(item.offload_path or ""):
+            raise ConfigError(
+                f"session {session_id} has placeholders that only the {READ_TOOL} tool of ctxfs can open, such as that "
+                f"of {item.id}, and your tool {READ_TOOL!r} replaces it: rename yours"
+            )
 
 
 def check_number(schemas: Sequence[ToolSchema], llm: ChatModel, *, yours: int) -> None:

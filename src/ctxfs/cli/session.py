@@ -7,7 +7,8 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ctxfs.cli.shown import lossless_bytes, shown_text
+from ctxfs.cli.shown import lossless_bytes
+from ctxfs.content.readable import readable_text
 from ctxfs.errors import ConfigError, ContentGone, SessionNotFound, UnknownItem
 from ctxfs.items import ContextItem
 from ctxfs.listing.summary import changed_at
@@ -210,12 +211,12 @@ async def content_blocks(fs: ContextFileSystem, entry: Entry) -> AsyncIterator[b
     """
     stored = entry.stored
     if stored is None:
-        yield lossless_bytes(shown_text(_inline(entry).message.content))
+        yield lossless_bytes(readable_text(_inline(entry).message.content))
     elif stored.encoding in _AS_IT_IS:
         async for block in fs.reader(entry.item_id).raw_blocks():
             yield block
     else:
-        yield lossless_bytes(shown_text(await fs.load(entry.item_id)))
+        yield lossless_bytes(readable_text(await fs.load(entry.item_id)))
 
 
 async def content_lines(fs: ContextFileSystem, entry: Entry, first: int, last: int | None) -> bytes:
@@ -253,7 +254,7 @@ def line_count(entry: Entry) -> int:
 
 
 def _inline_lines(entry: Entry) -> list[bytes]:
-    return _LINE.findall(lossless_bytes(shown_text(_inline(entry).message.content)))
+    return _LINE.findall(lossless_bytes(readable_text(_inline(entry).message.content)))
 
 
 def _inline(entry: Entry) -> ContextItem:

@@ -2,22 +2,17 @@
 
 from ctxfs.content.readable import readable_text
 from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.messages import Block, Content, text_with
+from ctxfs.llm.messages import Block, Content
 
-__all__ = ["lossless_bytes", "preview", "shown_text"]
+__all__ = ["lossless_bytes", "preview"]
 
 _PREVIEW_CHARS = 60
-
-
-def shown_text(content: Content) -> str:
-    """The text, a line for each call with its arguments, and other blocks by name; as many lines as are counted."""
-    return text_with(content, _named)
 
 
 def preview(content: Content) -> str:
     """The beginning of a message on one line; for a reply that calls tools, the calls."""
     calls = [] if isinstance(content, str) else [_call(block) for block in content if block["type"] == "tool_use"]
-    text = " ".join(("; ".join(calls) or shown_text(content)[: 4 * _PREVIEW_CHARS]).split())
+    text = " ".join(("; ".join(calls) or readable_text(content)[: 4 * _PREVIEW_CHARS]).split())
     return text if len(text) <= _PREVIEW_CHARS else f"{text[: _PREVIEW_CHARS - 1]}…"
 
 
@@ -27,10 +22,6 @@ def lossless_bytes(text: str) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return text.encode("utf-8", "surrogatepass")
-
-
-def _named(block: Block) -> str:
-    return f"[calls {_call(block)}]" if block["type"] == "tool_use" else readable_text((block,))
 
 
 def _call(block: Block) -> str:

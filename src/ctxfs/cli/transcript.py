@@ -12,7 +12,8 @@ import typer
 from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import Reasons, console, label, print_json, table, tokens, write
 from ctxfs.cli.session import SessionsAt, find_entry, open_session, sessions_at
-from ctxfs.cli.shown import lossless_bytes, shown_text
+from ctxfs.cli.shown import lossless_bytes
+from ctxfs.content.readable import readable_text
 from ctxfs.errors import ConfigError
 from ctxfs.items import ContextItem
 from ctxfs.placeholder.lines import plural
@@ -95,7 +96,7 @@ def _title(item: ContextItem) -> str:
 
 
 def _print_text(item: ContextItem, *, full: bool) -> None:
-    lines = shown_text(item.message.content).splitlines()
+    lines = readable_text(item.message.content).splitlines()
     shown = lines if full or len(lines) <= _LINES + 1 else lines[:_LINES]
     write(lossless_bytes("".join(f"{line}\n" for line in shown)))
     if len(shown) < len(lines):

@@ -9,12 +9,14 @@ __all__ = ["readable_text"]
 
 
 def readable_text(content: Content) -> str:
-    """Return what lines are counted in: the text, or the text blocks by line with the other blocks named."""
+    """Return what lines are counted in: the text, or the text blocks by line, and calls; other blocks are named."""
     return text_with(content, _named)
 
 
 def _named(block: Block) -> str:
     kind = block["type"]
+    if kind == "tool_use":
+        return f"[calls {block.get('name')} {json_codec.dumps_text(block.get('input'))}]"
     source = block.get("source")
     if isinstance(source, Mapping) and isinstance(source.get("data"), str):
         data = source["data"]

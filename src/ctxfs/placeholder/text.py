@@ -11,6 +11,7 @@ from ctxfs.placeholder.lines import plural
 __all__ = [
     "HEADER",
     "READ_TOOL",
+    "SHORT_HEADER",
     "render",
     "render_advice",
     "render_argument",
@@ -20,6 +21,9 @@ __all__ = [
 ]
 
 HEADER = "[Content offloaded]"
+
+SHORT_HEADER = f"{HEADER.removesuffix(']')}: "
+"""What a placeholder of one line begins with: its short name is found by the tools of ctxfs alone."""
 
 READ_TOOL = "Read"
 """The name of the tool that opens the files which placeholders name, unless another one is set."""
@@ -37,7 +41,7 @@ def render(path: str, digest: str = "", *, reader: str = READ_TOOL, short: str |
 
 
 def _in_one_line(reader: str, what: str) -> str:
-    return f"{HEADER.removesuffix(']')}: {reader} {what}]"
+    return f"{SHORT_HEADER}{reader} {what}]"
 
 
 def render_range(source: ContentRange, *, reader: str = READ_TOOL, short: str | None = None) -> str:

@@ -1,0 +1,266 @@
+"""Every placeholder in a request can be opened by a tool that is in the same request, as a model would do it."""
+
+import html
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from ctxfs import Agent, AgentConfig, tool
+from ctxfs.errors import ConfigError
+from ctxfs.eviction.budget import Budget
+from ctxfs.materialize import Materialize
+from ctxfs.recall.tools import recall_tools
+from ctxfs.storage.memory import MemorySessions
+from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.tools.base import Tool
+from ctxfs.tools.read import read_tool
+from ctxfs.tools.retrieval import retrieval_tools
+from ctxfs.workspace import ToolResultOffload
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+TURNS = 6
+
+
+@tool("Read a file")
+def Read(path: str) -> str:  # noqa: N802 - as users name it
+    return Path(path).read_text()
+
+
+def own(name: str) -> Tool:
+    @tool("A tool of the user's", name=name)
+    def theirs(ref: str = "") -> str:
+        raise AssertionError(f"{name} of the user's is not for placeholders: {ref}")
+
+    return theirs
+
+
+@tool("Run the tests", ephemeral=1)
+def run_tests(n: int) -> str:
+    return content(n)
+
+
+@tool("Fetch a page")
+def fetch(n: int, *, body: str = "") -> str:
+    return content(n)
+
+
+def content(n: int) -> str:
+    """What the n-th call returns: it names itself in each line."""
+    return "".join(
+        f"content-{n} of test {i} passed quickly, as it should\n" for i in range(900 if n == 3 else 30 + 320 * (n % 2))
+    )
+
+
+def contents(body: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """The results in a request, and the arguments of its calls: the number of the call, and its text."""
+    for message in body["messages"]:
+        for block in message["content"] if isinstance(message["content"], list) else ():
+            if block["type"] == "tool_result":
+                given = block["content"]
+                text = given if isinstance(given, str) else "".join(part.get("text", "") for part in given)
+                yield int(block["tool_use_id"].removeprefix("call_")), text
+            if block["type"] == "tool_use" and "body" in block["input"]:
+                yield int(block["id"].removeprefix("call_")), block["input"]["body"]
+
+
+def summaries(body: Mapping[str, Any]) -> Iterator[str]:
+    """The texts in a request that stand for earlier messages, and name the file that holds them."""
+    for message in body["messages"]:
+        blocks = message["content"]
+        texts = [blocks] if isinstance(blocks, str) else [block.get("text", "") for block in blocks]
+        yield from (text for text in texts if "[Content offloaded" in text)
+
+
+def call_in(text: str) -> tuple[str, dict[str, Any]] | None:
+    """The call that a placeholder tells the model to make; None: the text is no placeholder."""
+    if found := re.match(r"\[Content offloaded\]\nPath: (.+)\nUse (\w+) tool to view details\.", text):
+        return found[2], {"path": found[1]}
+    if found := re.match(r"\[Content offloaded: (\w+) (stored/\w+)", text):
+        return found[1], {"path": found[2]}
+    if text.startswith("[Output stored in full"):
+        found = re.search(r'first (\w+)\(ref="([^"]+)"', text)
+        assert found is not None, text[:300]
+        return found[1], {"ref": found[2]}
+    if text.startswith("<knowledge_list>"):
+        found = re.search(r'Read it with (\w+)\("([^"]+)"\)', html.unescape(text))
+        assert found is not None, text[:300]
+        return found[1], {"artifact_id": found[2]}
+    assert not text.startswith("[Content"), text[:300]
+    return None
+
+
+def call_of_summary(text: str) -> tuple[str, dict[str, Any]]:
+    call = call_in(text[text.index("[Content offloaded") :])
+    assert call is not None
+    return call
+
+
+async def opened(name: str, arguments: Mapping[str, Any], tools: Mapping[str, Tool]) -> str:
+    """What the tool answers."""
+    chosen = tools[name]
+    field = next(iter(chosen.input_schema["properties"]))
+    result = await chosen.run({field: next(iter(arguments.values()))})
+    assert not result.is_error, result.text[:300]
+    return result.text
+
+
+def move(body: Mapping[str, Any]) -> Any:
+    """What the model does: a call after the other, then an answer; a request without tools asks for a summary."""
+    if not body.get("tools"):
+        return "A summary."
+    n = move.made = move.made + 1  # type: ignore[attr-defined]
+    if n > TURNS:
+        return "done"
+    if n % 3:
+        return [ToolCall("run_tests", {"n": n}, id=f"call_{n}")]
+    return [ToolCall("fetch", {"n": n, "body": content(n)}, id=f"call_{n}")]
+
+
+def script() -> list[Any]:
+    move.made = 0  # type: ignore[attr-defined]
+    return [move] * 40
+
+
+OWN = ("Read", "context_tail", "get_knowledge_by_id", "history_read")
+SETTINGS = st.fixed_dictionaries(
+    {
+        "tools": st.sets(st.sampled_from(OWN), max_size=2) | st.just({"Read"}),
+        "layout": st.sampled_from(["envelope", "text"]),
+        "compress_from_chars": st.none() | st.sampled_from([0, 500]),
+        "eviction": st.sampled_from(["auto", "exact", "economic"]),
+        "offload_token_threshold": st.sampled_from([None, 100]),
+        "digest_tokens": st.sampled_from([0, 1_000]),
+        "arrival": st.sampled_from([None, "materialize", "workspace"]),
+        "recall": st.booleans(),
+        "window": st.sampled_from([None, 14_000]),
+        "in_memory": st.sampled_from([False, False, True]),
+    }
+)
+PLAIN: dict[str, Any] = {
+    "tools": set(),
+    "layout": "envelope",
+    "compress_from_chars": None,
+    "eviction": "economic",
+    "offload_token_threshold": None,
+    "digest_tokens": 1_000,
+    "arrival": None,
+    "recall": False,
+    "window": None,
+    "in_memory": False,
+}
+
+
+def config_of(chosen: dict[str, Any], root: Path) -> AgentConfig:
+    chosen = dict(chosen)
+    names, arrival, window = chosen.pop("tools"), chosen.pop("arrival"), chosen.pop("window")
+    place: dict[str, Any] = {"store": MemorySessions()} if chosen.pop("in_memory") else {"offload_root_path": root}
+    if arrival is not None:  # with a threshold beside its own limits it is refused
+        del chosen["offload_token_threshold"]
+    theirs = [Read if name == "Read" else own(name) for name in sorted(names)]
+    return AgentConfig(
+        tools=[*theirs, run_tests, fetch],
+        materialize=Materialize(max_inline_chars=3_000) if arrival == "materialize" else None,
+        workspace=ToolResultOffload(threshold_tokens=1_000, inline_limit_chars=0) if arrival == "workspace" else None,
+        budget=None if window is None else Budget.of_window(window),
+        **place,
+        **chosen,
+    )
+
+
+@given(SETTINGS)
+@example(PLAIN)
+@example({**PLAIN, "tools": {"Read"}})
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+async def test_each_placeholder_is_opened_by_a_tool_of_its_request(
+    tmp_path_factory: pytest.TempPathFactory, chosen: dict[str, Any]
+) -> None:
+    model = ScriptedModel(script())
+    root = tmp_path_factory.mktemp("s")
+    if refused(chosen):
+        with pytest.raises(ConfigError, match="your tool"):
+            Agent(model, config_of(chosen, root))
+        return
+    agent = Agent(model, config_of(chosen, root))
+    async with agent:
+        await agent.query("go")
+        fs = agent.context.fs
+        ours = [read_tool(fs), *retrieval_tools(fs), *recall_tools(fs)]
+        if agent.config.workspace is not None:
+            ours += agent.config.workspace.tools(fs)
+        tools = {each.name: each for each in [*ours, *agent.config.tools]}
+        seen: set[tuple[int, str]] = set()
+        for body in model.requests:
+            offered = {each["name"] for each in body.get("tools", ())}
+            if not offered:  # it asks for a summary
+                continue
+            for n, text in contents(body):
+                call = call_in(text)
+                if call is None or (n, text) in seen:
+                    continue
+                seen.add((n, text))
+                assert call[0] in offered, text[:300]
+                assert f"content-{n} of test" in await opened(*call, tools), text[:300]
+            for text in summaries(body):
+                name, arguments = call_of_summary(text)
+                assert name in offered, text[:300]
+                assert "msg_" in await opened(name, arguments, tools), text[:300]
+
+
+def refused(chosen: Mapping[str, Any]) -> bool:
+    """Whether these settings cannot keep the promise."""
+    names = chosen["tools"]
+    needed: Mapping[str, Sequence[str]] = {
+        "context_tail": ["materialize"],
+        "get_knowledge_by_id": ["workspace"],
+        "history_read": ["recall"] if chosen["recall"] else [],
+    }
+    if any(chosen["arrival"] in needed[name] for name in names - {"Read", "history_read"}):
+        return True
+    if "history_read" in names and chosen["recall"]:
+        return True
+    return "Read" in names and (chosen["in_memory"] or bool(chosen["compress_from_chars"]))
+
+
+async def test_a_session_whose_placeholders_only_our_read_opens_is_not_resumed_with_another(tmp_path: Path) -> None:
+    config = AgentConfig(tools=[fetch, run_tests], offload_root_path=tmp_path, eviction="economic")
+    async with Agent(ScriptedModel(script()), config) as one:
+        await one.query("go")
+    journal = (tmp_path / one.session_id / "journal.jsonl").read_bytes()
+    assert b"[Content offloaded: Read stored/" in journal
+    again = AgentConfig(tools=[Read, fetch, run_tests], offload_root_path=tmp_path, session_id=one.session_id)
+    with pytest.raises(ConfigError, match="only the Read tool of ctxfs can open"):
+        await Agent(ScriptedModel(["more"]), again).open()
+    assert (tmp_path / one.session_id / "journal.jsonl").read_bytes().startswith(journal)
+
+
+async def test_a_session_with_a_users_read_is_resumed_with_it_and_with_ours(tmp_path: Path) -> None:
+    config = AgentConfig(tools=[Read, fetch, run_tests], offload_root_path=tmp_path)
+    async with Agent(ScriptedModel(script()), config) as one:
+        await one.query("go")
+        assert json.dumps([str(item.message.content) for item in one.context.items]).count("Path: ") > 1
+    for theirs in ([Read], []):
+        config = AgentConfig(tools=[*theirs, fetch, run_tests], offload_root_path=tmp_path, session_id=one.session_id)
+        async with Agent(ScriptedModel(["more"]), config) as again:
+            assert await again.query("and?") == "more"
+
+
+async def test_what_a_users_read_opens_is_not_compressed(tmp_path: Path) -> None:
+    big = tool("Fetch", ephemeral=1)(fetch_much)
+    config = AgentConfig(tools=[Read, big], offload_root_path=tmp_path)
+    turns = [[ToolCall("fetch_much", {"n": n}, id=f"call_{n}")] for n in (1, 2)]
+    model = ScriptedModel([*turns, "done"])
+    async with Agent(model, config) as agent:
+        await agent.query("go")
+    (call,) = [call for _, text in contents(model.requests[-1]) if (call := call_in(text)) is not None]
+    assert "line 1 of a long page" in await opened(*call, {"Read": Read})
+
+
+def fetch_much(n: int) -> str:
+    return f"line {n} of a long page\n" * 3_000
