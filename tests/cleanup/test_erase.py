@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.cleanup import Erasure, erase, erase_plan, prune_session
-from ctxfs.cleanup.eraser import Eraser, Quotes
+from ctxfs.cleanup.eraser import Eraser, Held, Quotes, related
 from ctxfs.context import Context
 from ctxfs.errors import ConfigError, ContentGone, CtxfsError, SessionLocked, UnknownItem
 from ctxfs.history import History, Part
@@ -27,7 +27,7 @@ from ctxfs.session.records import ContentRemoved
 from ctxfs.storage import LocalSessions, SessionStores
 from ctxfs.timeline import fork_session
 from failing_fs import FailingFileSystem, as_port
-from session_items import claimed_item, evicted, make_item, tool_result, user_message
+from session_items import claimed_item, evicted, make_item, stored_record, tool_result, user_message
 
 SECRET = 's3cr3t-Marker-åß-"quoted"'
 KINDS = ("inline", "stored", "evicted", "dropped", "archived", "archived_evicted", "reply", "page", "large", "image")
@@ -358,3 +358,24 @@ def test_what_quotes_a_line_or_a_long_word_is_found() -> None:
     assert quotes.found_in("as I read:\n  password = hunter2-hunter2\n")
     assert quotes.found_in("It is hunter2-hunter2.")
     assert not quotes.found_in("a short password = other")
+
+
+def test_arguments_are_found_by_what_their_reply_says_however_it_is_escaped() -> None:
+    replies = [f"msg_{n}" for n in range(3)]
+    texts = ("see tool_input/log/c0.input.json.", '[{"input": "\\ntool_input/log/c1.input.json"}]', "nothing")
+    found = Held(
+        items={one: make_item(one, AssistantMessage("done"), 9) for one in replies},
+        texts={one: [text] for one, text in zip(replies, texts, strict=True)},
+        stored={
+            f"c{n}.input": [
+                replace(
+                    stored_record(f"c{n}.input", item_type=ItemType.TOOL_INPUT),
+                    name=f"tool_input/log/c{n}.input.json",
+                )
+            ]
+            for n in range(3)
+        },
+    )
+    assert related(found, ["msg_0"]) == {"msg_0": "it was asked for", "c0.input": "it holds arguments of msg_0"}
+    assert related(found, ["c1.input"]) == {"c1.input": "it was asked for", "msg_1": "its arguments are c1.input"}
+    assert list(related(found, ["msg_2"])) == ["msg_2"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ctxfs.cleanup.live import Collectable, PrunePlan, plan_prune
 from ctxfs.errors import CtxfsError, StorageError
+from ctxfs.listing.summary import problem_of
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ContentRemoved
 from ctxfs.steps import run_in_steps
@@ -115,8 +116,9 @@ async def prune_plans(
             async with fs:
                 plan = await session_plan(fs, undo_s=undo_s, grace_s=grace_s, archived_s=archived_s, clock=clock)
                 found.append(Pruned(plan=plan))
-        except CtxfsError as error:  # one damaged session must not keep the others from being cleaned
-            found.append(Pruned(plan=PrunePlan(session_id=session_id, collect=(), kept={}), skipped=str(error)))
+        except Exception as error:  # noqa: BLE001 - what is wrong with one must not keep the others from being cleaned
+            nothing = PrunePlan(session_id=session_id, collect=(), kept={})
+            found.append(Pruned(plan=nothing, skipped=problem_of(session_id, error)))
     return tuple(found)
 
 

@@ -6,16 +6,19 @@ content to whoever tries the possible ones. An archive keeps its place among the
 arguments, so that the results after it still have a call.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ctxfs.cleanup.live import mentioned
 from ctxfs.content.stored import Stored
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.redaction import erased
 from ctxfs.session.names import short_name
 from ctxfs.session.records import ContentRemoved, ItemAdded, NoteWritten, Record, Removed, Replaced, SessionStarted
+from ctxfs.steps import checkpoint
 
 __all__ = ["Eraser", "Held", "Quotes", "held", "in_archives", "related", "text_of"]
 
@@ -69,32 +72,39 @@ def held(records: Iterable[Record]) -> Held:
 
 def related(found: Held, item_ids: Iterable[str]) -> dict[str, str]:
     """The items to erase so that these are gone, each with the reason why it has to be erased too."""
+    with_it: dict[str, list[tuple[str, str]]] = defaultdict(list)  # by item: others that go with it, and why
+    for item_id, item in found.items.items():
+        if item.source is not None:
+            with_it[item.source.item_id].append((item_id, f"it repeats lines of {item.source.item_id}"))
+    for input_id, reply_id in _inputs(found):
+        with_it[reply_id].append((input_id, f"it holds arguments of {reply_id}"))
+        with_it[input_id].append((reply_id, f"its arguments are {input_id}"))
     reasons = dict.fromkeys(item_ids, "it was asked for")
-    inputs = _inputs(found)
-    before = 0
-    while before != len(reasons):
-        before = len(reasons)
-        for item_id, item in found.items.items():
-            if item.source is not None and item.source.item_id in reasons:
-                reasons.setdefault(item_id, f"it repeats lines of {item.source.item_id}")
-        for input_id, reply_id in inputs:
-            if reply_id in reasons:
-                reasons.setdefault(input_id, f"it holds arguments of {reply_id}")
-            elif input_id in reasons:
-                reasons.setdefault(reply_id, f"its arguments are {input_id}")
+    waiting = deque(reasons)
+    while waiting:
+        for other, why in with_it[waiting.popleft()]:
+            if other not in reasons:
+                reasons[other] = why
+                waiting.append(other)
     return reasons
 
 
-def _inputs(found: Held) -> list[tuple[str, str]]:
-    """The stored arguments of calls, each with the reply that made the call."""
-    kept = [each[-1] for each in found.stored.values() if each[-1].item_type is ItemType.TOOL_INPUT]
-    replies = [item_id for item_id, item in found.items.items() if item.item_type is ItemType.ASSISTANT_MESSAGE]
-    return [
-        (stored.item_id, reply_id)
-        for stored in kept
-        for reply_id in replies
-        if any(name in text for name in (stored.name, short_name(stored.item_id)) for text in found.texts[reply_id])
-    ]
+def _inputs(found: Held) -> Iterator[tuple[str, str]]:
+    """The stored arguments of calls, each with the reply that made the call: a text of the reply names the file."""
+    names: dict[bytes, str] = {}
+    for records in found.stored.values():
+        stored = records[-1]
+        if stored.item_type is ItemType.TOOL_INPUT:
+            names[stored.name.encode()] = stored.item_id
+            names[short_name(stored.item_id).encode()] = stored.item_id
+    if not names:
+        return
+    for item_id, item in found.items.items():
+        if item.item_type is ItemType.ASSISTANT_MESSAGE:
+            checkpoint()
+            for text in found.texts[item_id]:
+                for input_id in mentioned(text, names):
+                    yield input_id, item_id
 
 
 class Eraser:

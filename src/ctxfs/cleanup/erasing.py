@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -21,6 +22,7 @@ from ctxfs.content.file import ContentFile
 from ctxfs.content.reader import ContentReader
 from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, CorruptContent, CtxfsError, NotStored, SessionNotFound, UnknownItem, WriteFailed
+from ctxfs.listing.summary import problem_of
 from ctxfs.session.archive import rewritten_archive
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import rewritten
@@ -102,7 +104,8 @@ async def erase_plan(
     stores = await resolved_stores(root_path, store)
     one = _rewriting(stores, session_id)
     async with ContextFileSystem(session_id, root_path=stores.directory, store=one, read_only=True) as fs:
-        found = held(await fs.history())
+        records = await fs.history()
+        found = await run_in_steps(lambda: held(records))
         return await _with_others(await _plan(fs, one, found, item_ids), found, stores)
 
 
@@ -146,7 +149,8 @@ async def erase(
     session = ContextFileSystem(session_id, root_path=stores.directory, store=one, clock=clock)
     await session.open(create=False)
     try:
-        found = held(await session.history())
+        records = await session.history()
+        found = await run_in_steps(lambda: held(records))
         plan = await _with_others(await _plan(session, one, found, item_ids), found, stores)
         await _carry_out(session, one, found, plan, by=by, reason=reason, now=clock())
     finally:
@@ -165,7 +169,8 @@ async def erase_in(
     The session has to be opened again afterwards, since its state in memory still has them. Other sessions are not
     examined. Raises what ``erase`` raises.
     """
-    found = held(await fs.history())
+    records = await fs.history()
+    found = await run_in_steps(lambda: held(records))
     plan = await _plan(fs, store, found, item_ids)
     await _carry_out(fs, store, found, plan, by=by, reason=reason, now=now)
     return plan
@@ -190,14 +195,17 @@ async def _plan(fs: ContextFileSystem, store: Store, found: Held, item_ids: Sequ
     wanted = [item_id if item_id in known else fs.find(item_id) for item_id in item_ids]
     if None in wanted:
         raise UnknownItem(item_ids[wanted.index(None)])
-    reasons = related(found, [item_id for item_id in wanted if item_id is not None])
-    quotes = Quotes([await _content(fs, found, item_id) for item_id in reasons])
+    asked = [item_id for item_id in wanted if item_id is not None]
+    reasons = await run_in_steps(lambda: related(found, asked))
+    contents = [await _content(fs, found, item_id) for item_id in reasons]
+    quotes = await run_in_steps(lambda: Quotes(contents))
     others = [item_id for item_id in (found.items | found.stored) if item_id not in reasons]
     archives = [a for a, ids in found.archives.items() if a not in reasons and not ids.isdisjoint(reasons)]
     quoting = list[str]()
     for item_id in others:
         texts = [*found.texts.get(item_id, []), "" if item_id in archives else await _content(fs, found, item_id)]
-        quoting += [item_id] if any(map(quotes.found_in, texts)) else []
+        if await run_in_steps(partial(_quotes_in, quotes, texts)):
+            quoting.append(item_id)
     quoting += [f"note {number}" for number, text in found.notes.items() if quotes.found_in(text)]
     damages = [f"damaged lines of the journal ({len(fs.recovery.damages):,})"] if fs.recovery.damages else []
     damages += [f"the archive {one}, which cannot be read" for one in archives if not await _old(store, found, one)]
@@ -209,6 +217,10 @@ async def _plan(fs: ContextFileSystem, store: Store, found: Held, item_ids: Sequ
         other_sessions=(),
         not_reached=(*damages, *(_LEFT_IN_DIRECTORY if isinstance(store, DirectoryStore) else _LEFT_IN_STORE)),
     )
+
+
+def _quotes_in(quotes: Quotes, texts: Sequence[str]) -> bool:
+    return any(quotes.found_in(text) for text in texts)
 
 
 def _erased(found: Held, item_id: str, why: str) -> ErasedItem:
@@ -249,8 +261,8 @@ async def _sharing(session_id: str, found: Held, item_ids: Collection[str], stor
                         origins[name] = held(await other.history()).forked_from
             except SessionNotFound:  # it has just been removed
                 return
-            except CtxfsError:
-                sharing.append(f"{name} (it cannot be read)")
+            except Exception as error:  # noqa: BLE001 - it may share the content all the same
+                sharing.append(f"{name} ({problem_of(name, error)})")
 
     async with anyio.create_task_group() as group:
         for name in await session_ids(stores):

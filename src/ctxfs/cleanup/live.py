@@ -30,9 +30,10 @@ from ctxfs.session.records import (
 from ctxfs.session.state import SessionState
 from ctxfs.timeline.lives import Lives
 
-__all__ = ["Collectable", "PrunePlan", "file_bytes", "plan_prune"]
+__all__ = ["Collectable", "PrunePlan", "file_bytes", "mentioned", "plan_prune"]
 
 _TOKEN = re.compile(rb"[A-Za-z0-9_.~/-]+")
+_ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)")
 _DEPTH = 5  # of a content's name inside its session, at most
 
 _KeepItem = Callable[[ContextItem, str, str], None]
@@ -177,13 +178,13 @@ def _kept(found: _Found, *, now: float, undo_s: float, grace_s: float, archived_
     def keep_item(item: ContextItem, own: str, named: str) -> None:
         keep([item.id], own)
         keep([] if item.source is None else [item.source.item_id], named)
-        keep(_mentioned(item.message.content, names), named)
+        keep(mentioned(item.message.content, names), named)
 
     for item in state.items.values():
         keep_item(item, "it is in the context, or its placeholder is", "the context names it")
     for decision in state.decisions:
         keep([decision.item_id], "a history may show its placeholder")
-        keep(_mentioned(decision.content, names), "a history may show its placeholder")
+        keep(mentioned(decision.content, names), "a history may show its placeholder")
     keep((item_id for item_id, _, _ in state.noted_sources.values()), "a history repeats lines of it")
     for left_at, item in found.left.values():
         if now - left_at < undo_s:
@@ -215,6 +216,18 @@ def _belongs_to_an_item(stored: Stored) -> bool:
     return stored.item_type is ItemType.TOOL_INPUT or stored.name.startswith(TERMINAL)
 
 
+def mentioned(content: object, names: Mapping[bytes, str]) -> Iterator[str]:
+    """The ids of the contents that a text, blocks or arguments name. ``names``: the id that each name stands for."""
+    text = _text_of(content)
+    # In JSON, the letter of an escape would be the first of a name that follows it; in a plain text it may be that.
+    tokens = {*_TOKEN.findall(text), *_TOKEN.findall(_ESCAPE.sub(b" ", text))}
+    for token in tokens:
+        parts = token.rstrip(b".").split(b"/")
+        for depth in range(1, min(len(parts), _DEPTH) + 1):
+            if (item_id := names.get(b"/".join(parts[-depth:]))) is not None:
+                yield item_id
+
+
 def _names(stored: Iterable[Stored]) -> dict[bytes, str]:
     """The names by which a text may refer to a content, with its id."""
     names: dict[bytes, str] = {}
@@ -222,15 +235,6 @@ def _names(stored: Iterable[Stored]) -> dict[bytes, str]:
         for name in (entry.name, short_name(entry.item_id), entry.item_id):
             names[name.encode()] = entry.item_id
     return names
-
-
-def _mentioned(content: object, names: Mapping[bytes, str]) -> Iterator[str]:
-    """The ids of the contents that a text, blocks or arguments name."""
-    for token in set(_TOKEN.findall(_text_of(content))):
-        parts = token.rstrip(b".").split(b"/")
-        for depth in range(1, min(len(parts), _DEPTH) + 1):
-            if (item_id := names.get(b"/".join(parts[-depth:]))) is not None:
-                yield item_id
 
 
 def _text_of(content: object) -> bytes:

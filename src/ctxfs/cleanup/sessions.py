@@ -181,6 +181,11 @@ async def tag_session(
 
     Raises ``SessionLocked`` while another writer has it, ``SessionNotFound`` and ``WriteFailed``.
     """
+    # Opening for writing adds lines to the journal: a session that has these tags already stays as old as it was.
+    async with ContextFileSystem(session_id, root_path=root_path, store=store, read_only=True) as reader:
+        tags = tuple(sorted({*reader.state.tags, *add} - {*remove}))
+        if tags == reader.state.tags:
+            return tags
     fs = ContextFileSystem(session_id, root_path=root_path, store=store)
     await fs.open(create=False)
     try:

@@ -7,8 +7,8 @@ from pathlib import Path
 from ctxfs.cleanup.live import file_bytes
 from ctxfs.cleanup.sharing import shared_with_newer
 from ctxfs.content.stored import Stored
-from ctxfs.errors import CtxfsError
 from ctxfs.listing.catalogue import list_summaries
+from ctxfs.listing.summary import problem_of
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.sessions import SessionStores, session_ids
 from ctxfs.storage.stores import resolved_stores
@@ -98,9 +98,10 @@ async def usage_by_item(
         try:
             async with ContextFileSystem(name, store=stores, read_only=True) as fs:
                 found += [_usage(stored, name, by_tool=by_tool) for stored in fs.state.stored.values()]
-        except CtxfsError:
+        except Exception as error:
             if session_id is not None:
                 raise
+            problem_of(name, error)  # it is left out, but a defect of ours is logged
     return _largest_first(found)
 
 

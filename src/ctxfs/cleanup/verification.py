@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ctxfs.checks import require_number
-from ctxfs.errors import ConfigError, CtxfsError
+from ctxfs.errors import ConfigError
+from ctxfs.listing.summary import problem_of
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.verify import VerifyReport
 from ctxfs.storage.sessions import DirectoryStores, SessionStores
@@ -63,8 +64,9 @@ async def check(
                 chosen = [item_id for item_id in fs.state.stored if _chosen(f"{seed} {session_id} {item_id}", share)]
                 report, contents = await fs.verify(chosen), len(fs.state.stored)
             yield CheckedSession(session_id=session_id, report=report, contents=contents)
-        except CtxfsError as error:
-            yield CheckedSession(session_id=session_id, report=nothing, contents=0, error=str(error))
+        except Exception as error:  # noqa: BLE001 - what is wrong with one must not keep the others from being checked
+            problem = problem_of(session_id, error)
+            yield CheckedSession(session_id=session_id, report=nothing, contents=0, error=problem)
 
 
 async def _all_names(stores: SessionStores) -> list[str]:

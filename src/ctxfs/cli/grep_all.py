@@ -20,6 +20,7 @@ from ctxfs.cli.output import for_terminal, write
 from ctxfs.cli.session import SessionsAt, open_known_session
 from ctxfs.cli.session_search import search_session, spans
 from ctxfs.errors import CtxfsError
+from ctxfs.listing.summary import problem_of
 from ctxfs.storage.threads import run_to_completion, without_threads
 
 __all__ = ["Search", "Shown", "grep_all"]
@@ -74,8 +75,8 @@ class Search:
             try:
                 if await run_to_completion(partial(self._may_match, session_id)):
                     await self._run(session_id, put)
-            except CtxfsError as error:
-                put("error", str(error).encode("utf-8", "replace"))
+            except Exception as error:  # noqa: BLE001 - what is wrong with one must not hide what others hold
+                put("error", problem_of(session_id, error).encode("utf-8", "replace"))
             put("end", b"")
 
     def _may_match(self, session_id: str) -> bool:

@@ -1,5 +1,6 @@
 """What a session is as a whole: its size, its age, its tokens, its models, what its calls cost and what is damaged."""
 
+import logging
 import os
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -16,7 +17,18 @@ from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import SessionFound, SessionStores
 from ctxfs.storage.threads import run_to_completion
 
-__all__ = ["Outside", "SessionSummary", "changed_at", "file_stats", "looked_at", "summarize", "summarize_in"]
+__all__ = [
+    "Outside",
+    "SessionSummary",
+    "changed_at",
+    "file_stats",
+    "looked_at",
+    "problem_of",
+    "summarize",
+    "summarize_in",
+]
+
+logger = logging.getLogger("ctxfs.listing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +100,11 @@ async def summarize(root: Path, session_id: str, outside: Outside | None = None)
     try:
         async with fs:
             return await _summary(fs, changed, disk_bytes)
-    except CtxfsError as error:  # one damaged session must not hide the others
-        return SessionSummary(session_id=session_id, changed_at=changed, error=str(error), disk_bytes=disk_bytes)
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one session must not hide the others
+        problem = problem_of(session_id, error)
+        return SessionSummary(session_id=session_id, changed_at=changed, error=problem, disk_bytes=disk_bytes)
 
 
 async def summarize_in(stores: SessionStores, found: SessionFound) -> SessionSummary:
@@ -99,8 +114,21 @@ async def summarize_in(stores: SessionStores, found: SessionFound) -> SessionSum
         async with ContextFileSystem(found.session_id, store=store, read_only=True) as fs:
             size = sum([await store.size(name) for name in await store.names()]) + len(await store.read_log())
             return await _summary(fs, found.changed_at, size)
-    except CtxfsError as error:
-        return SessionSummary(session_id=found.session_id, changed_at=found.changed_at, error=str(error))
+    except Exception as error:  # noqa: BLE001 - as above
+        problem = problem_of(found.session_id, error)
+        return SessionSummary(session_id=found.session_id, changed_at=found.changed_at, error=problem)
+
+
+def problem_of(session_id: str, error: Exception) -> str:
+    """What is wrong with one session of many, in one line, for a command that goes on with the others.
+
+    Anything but an error of ours is a defect of ctxfs: it is logged with its traceback, and the line says so.
+    """
+    if isinstance(error, CtxfsError):
+        return str(error)
+    logger.error("session %s cannot be read, because of a defect of ctxfs", session_id, exc_info=error)
+    what = f"a defect of ctxfs ({type(error).__name__})"
+    return f"session {session_id} cannot be read, because of {what}; its journal and files are as they were"
 
 
 async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> SessionSummary:

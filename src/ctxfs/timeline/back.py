@@ -83,8 +83,9 @@ def restored(records: Sequence[Record], item_id: str, *, reason: str = "") -> Ba
     """
     draft = _Draft(records, what=item_id, done="restored", reason=reason)
     state = draft.state
-    if (archive := state.archived.get(item_id)) is not None:
-        ((record, before),) = _parts(records, lambda one, _: isinstance(one, Removed) and one.archive == archive)
+    if item_id in state.archived:
+        parts = _parts(records, lambda one, _: isinstance(one, Removed) and item_id in one.item_ids)
+        record, before = list(parts)[-1]  # an item may leave, come back, and leave again
         assert isinstance(record, Removed)
         gone = [before.items[one] for one in record.item_ids if one in before.items]
         draft.unarchive(record, before, with_exchanges(gone, [item_id]))
@@ -182,8 +183,11 @@ class _Draft:
             i: before.items[i] for i in record.item_ids if i in item_ids and i in before.items and i not in state.items
         }
         holder = record.archive
+        followed: set[str] = set()  # a damaged journal may say that two archives hold each other
         while holder is not None and holder not in state.items:
+            followed.add(holder)
             holder = state.archived.get(holder)
+            holder = None if holder in followed else holder
         if not going:
             return
         if self._done == "undone" and holder != record.archive:

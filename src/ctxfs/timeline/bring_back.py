@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from ctxfs.errors import ContextOverflow, NotRestorable
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Record
+from ctxfs.steps import run_in_steps
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.timeline.back import Back
 
@@ -37,7 +38,8 @@ async def change_session(
 ) -> tuple[Back, int]:
     """Bring back what ``decide`` returns in a session that nobody has open; return it, and the tokens before it.
 
-    ``fits``: refuse it if the context would no longer fit the session's window.
+    ``fits``: refuse it if the context would no longer fit the session's window. Where there is nothing to do, and where
+    it is refused, nothing is written: the session stays as old as it was.
 
     Raises:
         NotRestorable: a framework owns the messages (see ``History``). Nothing changed.
@@ -47,18 +49,34 @@ async def change_session(
     Also raises what ``decide`` and ``bring_back`` raise.
 
     """
+    # Opening for writing adds lines to the journal, so it is decided first from the session as it is read.
+    async with ContextFileSystem(session_id, store=store, read_only=True) as reader:
+        back, now = await _decided(reader, decide, fits=fits)
+        for item_id in back.reads:
+            await reader.load(item_id)
+    if not back:
+        return back, now
     fs = ContextFileSystem(session_id, store=store)
     await fs.open(create=False)
     try:
-        if fs.state.decisions and not fs.state.items:
-            raise NotRestorable(session_id, _OWNED, done="changed")
-        back = decide(await fs.history())
-        now = sum(item.token_count for item in fs.state.items.values())
-        limit = None if fs.state.eviction is None else fs.state.eviction.window_tokens
-        if fits and limit is not None and back.tokens > 0 and now + back.tokens > limit:
-            what = back.change or "this"
-            raise ContextOverflow(limit, now + back.tokens, back.item_ids, why=f"{what} would bring back")
+        back, now = await _decided(fs, decide, fits=fits)  # another writer may have changed it since
         await bring_back(fs, back)
     finally:
         await fs.close()
+    return back, now
+
+
+async def _decided(
+    fs: ContextFileSystem, decide: Callable[[Sequence[Record]], Back], *, fits: bool
+) -> tuple[Back, int]:
+    """What is to come back in an open session, and the tokens of its context now."""
+    if fs.state.decisions and not fs.state.items:
+        raise NotRestorable(fs.session_id, _OWNED, done="changed")
+    records = await fs.history()
+    back = await run_in_steps(lambda: decide(records))
+    now = sum(item.token_count for item in fs.state.items.values())
+    limit = None if fs.state.eviction is None else fs.state.eviction.window_tokens
+    if fits and limit is not None and back.tokens > 0 and now + back.tokens > limit:
+        what = back.change or "this"
+        raise ContextOverflow(limit, now + back.tokens, back.item_ids, why=f"{what} would bring back")
     return back, now

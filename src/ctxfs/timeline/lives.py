@@ -273,10 +273,13 @@ class Lives:
         life = self.lives[change.item_id]
         if change.what == "restored":
             life.back = change
+        # A shorter placeholder, or an archive, does not make an item leave again. But a framework's history may have
+        # several parts with one content, and each leaves by a decision of its own.
+        is_part = change.what == "evicted" and change.item_id not in self.state.items
         if not change.is_out:
             life.left = None
-        elif life.left is None:
-            life.left = change  # a shorter placeholder, or an archive, does not make it leave again
+        elif life.left is None or is_part:
+            life.left = change
         if change.what == "archived":
             life.archive = change.archive
         elif change.what in ("restored", "added"):

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ctxfs.errors import CtxfsError
+from ctxfs.listing.summary import problem_of
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.tools.line_pattern import LinePattern
@@ -64,8 +65,8 @@ async def search_sessions(stores: SessionStores, session_ids: Sequence[str], pat
         try:
             async with ContextFileSystem(session_id, store=stores, read_only=True) as fs:
                 hits += await _search(fs, pattern, until, problems)
-        except CtxfsError as error:  # one damaged session must not hide what others hold
-            problems.append(f"{session_id}: {error}")
+        except Exception as error:  # noqa: BLE001 - what is wrong with one must not hide what others hold
+            problems.append(f"{session_id}: {problem_of(session_id, error)}")
     return Found(hits=hits, problems=problems, searched=len(session_ids) - first, next_place=None)
 
 
