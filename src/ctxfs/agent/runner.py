@@ -9,6 +9,7 @@ import anyio
 
 from ctxfs.agent.config import Approve, Redact
 from ctxfs.errors import ConfigError, InvalidToolArguments
+from ctxfs.errors.base import quoted
 from ctxfs.llm.messages import ToolCall, check_content
 from ctxfs.telemetry.telemetry import SessionTelemetry
 from ctxfs.tools.base import RunningCall, Tool, ToolResult, told
@@ -92,7 +93,7 @@ class ToolRunner:
     async def _outcome(self, call: ToolCall, running: RunningCall) -> ToolResult:
         tool = self._tools.get(call.name)
         if tool is None:
-            return _error(f"There is no tool {call.name!r}. You can call: {', '.join(sorted(self._tools))}.")
+            return _error(f"There is no tool {quoted(call.name)}. You can call: {', '.join(sorted(self._tools))}.")
         if self._approve is not None:
             verdict = self._approve(call)
             verdict = await verdict if isawaitable(verdict) else verdict

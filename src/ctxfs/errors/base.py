@@ -1,6 +1,7 @@
 """The base of all errors, and those of settings, tools, transcripts and limits."""
 
 from collections.abc import Iterable, Sequence
+from traceback import format_tb
 
 __all__ = [
     "ConfigError",
@@ -16,7 +17,26 @@ __all__ = [
     "TurnLimitReached",
     "UnsupportedCacheTtl",
     "WorkLimitReached",
+    "described",
+    "quoted",
 ]
+
+_QUOTED_CHARS = 200
+"""The most characters of a value that an error shows: ids, paths and patterns come from models and servers."""
+_MESSAGE_CHARS = 4_000
+"""The most characters of an error's message, whatever it was made of."""
+
+
+def quoted(given: object) -> str:
+    """A value as an error shows it: in quotes, and no more than a line of it."""
+    if isinstance(given, str) and len(given) > _QUOTED_CHARS:
+        return f"{given[:_QUOTED_CHARS]!r}… ({len(given):,} characters)"
+    return repr(given)
+
+
+def described(error: BaseException) -> str:
+    """A defect for the log: its type and where it was raised, without its text, which may quote a content."""
+    return f"{type(error).__name__}\n{''.join(format_tb(error.__traceback__))}"
 
 
 class CtxfsError(Exception):
@@ -27,6 +47,17 @@ class CtxfsError(Exception):
     """
 
     told: str | None = None
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*map(_bounded, args))
+
+
+def _bounded(arg: object) -> object:
+    """A message that is not longer than an error may be; its end, which says what to do, stays."""
+    if not isinstance(arg, str) or len(arg) <= _MESSAGE_CHARS:
+        return arg
+    half = _MESSAGE_CHARS // 2
+    return f"{arg[:half]} … ({len(arg) - _MESSAGE_CHARS:,} characters are left out) … {arg[-half:]}"
 
 
 class ConfigError(CtxfsError, ValueError):

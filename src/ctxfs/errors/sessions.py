@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
-from ctxfs.errors.base import CtxfsError
+from ctxfs.errors.base import CtxfsError, quoted
 
 __all__ = [
     "AgentBusy",
@@ -66,7 +66,7 @@ class SessionNotFound(SessionError):
         super().__init__(
             f"session {session_id} was {removed}"
             if removed
-            else f"no session {session_id!r} under {root}: {_listed(root)}"
+            else f"no session {quoted(session_id)} under {root}: {_listed(root)}"
         )
         self.session_id = session_id
         self.root = root
@@ -99,7 +99,7 @@ class SessionExists(SessionError):
     """A session with that id exists already; it is never overwritten."""
 
     def __init__(self, session_id: str, root: str) -> None:
-        super().__init__(f"session {session_id!r} already exists under {root}: use another session id (--as ID)")
+        super().__init__(f"session {quoted(session_id)} already exists under {root}: use another session id (--as ID)")
         self.session_id = session_id
         self.root = root
 
@@ -125,9 +125,11 @@ class UnknownItem(SessionError, LookupError):
     """No item with that id is in this session; items of other sessions are unknown here too."""
 
     def __init__(self, item_id: str) -> None:
-        super().__init__(f"no item {item_id!r} in this session: list the items (`ctxfs ls SESSION`) to see their ids")
+        super().__init__(
+            f"no item {quoted(item_id)} in this session: list the items (`ctxfs ls SESSION`) to see their ids"
+        )
         self.item_id = item_id
-        self.told = f"no item {item_id!r} in this session: use an id or a path that a placeholder names"
+        self.told = f"no item {quoted(item_id)} in this session: use an id or a path that a placeholder names"
 
 
 class ContentGone(SessionError, LookupError):
@@ -143,7 +145,9 @@ class UnknownCall(SessionError, LookupError):
     """There is no call number ``call`` in this session: the model was called ``calls`` times."""
 
     def __init__(self, call: int, calls: int) -> None:
-        super().__init__(f"there is no call {call!r} in this session: use one from 1 to {calls + 1} (the next call)")
+        super().__init__(
+            f"there is no call {quoted(call)} in this session: use one from 1 to {calls + 1} (the next call)"
+        )
         self.call = call
         self.calls = calls
 
@@ -164,7 +168,9 @@ class AmbiguousItem(SessionError, LookupError):
 
     def __init__(self, item_id: str, sessions: Sequence[str]) -> None:
         shown = ", ".join(sessions[:5]) + (", …" if len(sessions) > 5 else "")
-        super().__init__(f"{len(sessions)} sessions have an item {item_id!r} ({shown}): choose one with session_id")
+        super().__init__(
+            f"{len(sessions)} sessions have an item {quoted(item_id)} ({shown}): choose one with session_id"
+        )
         self.item_id = item_id
         self.sessions = tuple(sessions)
 
@@ -248,7 +254,7 @@ class UnsafePath(StorageError):
     """
 
     def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"{name!r} {reason}")
+        super().__init__(f"{quoted(name)} {reason}")
         self.name = name
         self.reason = reason
 

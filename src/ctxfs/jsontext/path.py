@@ -13,6 +13,7 @@ from json import JSONDecodeError
 from typing import NamedTuple
 
 from ctxfs.errors import InvalidToolArguments, WorkLimitReached
+from ctxfs.errors.base import quoted
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.places import ELEMENTS_AT_ONCE, JsonPlaces, Place
 from ctxfs.jsontext.read_stream import string_pieces
@@ -50,14 +51,15 @@ def parse_path(path: str) -> tuple[PathStep, ...]:
     if len(path) > MAX_PATH_CHARS:
         raise InvalidToolArguments(f"the path has {len(path):,} characters; at most {MAX_PATH_CHARS:,}")
     if not path.startswith("$"):
-        raise InvalidToolArguments(f"{path!r} is not a path: a path starts with $, such as $.rows[10:20].name")
+        raise InvalidToolArguments(f"{quoted(path)} is not a path: a path starts with $, such as $.rows[10:20].name")
     steps: list[PathStep] = []
     position = 1
     while position < len(path):
         match = _STEP.match(path, position)
         if match is None or len(steps) >= MAX_STEPS:
             raise InvalidToolArguments(
-                f"{path!r} cannot be read as a path from character {position} on ({path[position : position + 12]!r}): "
+                f"{quoted(path)} cannot be read as a path from character {position} on "
+                f"({path[position : position + 12]!r}): "
                 'use .key, ["any key"], [3], [10:20] or [*]'
             )
         steps.append(_step(match))
@@ -79,11 +81,11 @@ def _step(match: re.Match[str]) -> PathStep:
     return PathStep(start=int(start) if start else None, stop=int(stop) if stop else None)
 
 
-def _unquoted(quoted: str) -> str:
+def _unquoted(string: str) -> str:
     try:
-        return str(json_codec.loads(quoted))
+        return str(json_codec.loads(string))
     except ValueError as error:
-        raise InvalidToolArguments(f"{quoted} in the path is not a JSON string") from error
+        raise InvalidToolArguments(f"{quoted(string)} in the path is not a JSON string") from error
 
 
 def select_lines(text: str, path: str, *, budget: CpuBudget | None = None) -> Iterator[str]:
@@ -107,8 +109,8 @@ def select_lines(text: str, path: str, *, budget: CpuBudget | None = None) -> It
         checkpoint()
         if allowed.tick() <= 0:
             raise WorkLimitReached(
-                f"{path!r} takes more than the {allowed.limit_s:g} s of CPU that one call may take: use a path to a "
-                "smaller part, such as [0:100] for [*], or read it by lines"
+                f"{quoted(path)} takes more than the {allowed.limit_s:g} s of CPU that one call may take: use a path "
+                "to a smaller part, such as [0:100] for [*], or read it by lines"
             )
 
     places = JsonPlaces(text, step)
@@ -173,7 +175,7 @@ class _Selection:
             name = _name(self._steps[number])
             raise InvalidToolArguments(f"there is no {name} at step {number + 1}: {_describe(places, start)}")
         if len(self._found) > 2 * MAX_RESULTS:
-            raise InvalidToolArguments(f"{path!r} means over {MAX_RESULTS:,} values: narrow it, such as [0:100]")
+            raise InvalidToolArguments(f"{quoted(path)} means over {MAX_RESULTS:,} values: narrow it, such as [0:100]")
         return self._found
 
     def _select(self, start: int, number: int) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ctxfs.errors import SessionError, StorageError, ToolError
+from ctxfs.errors.base import quoted
 from ctxfs.recall.archive import PastSession
 from ctxfs.recall.past import PastItem
 from ctxfs.recall.words import PASSAGE_CHARS, folded, words_of
@@ -79,7 +80,7 @@ async def search_words(
     """
     words = words_of(query)
     if not words:
-        raise ToolError(f"{query!r} has no words to search for: use some, or regex=true for a pattern")
+        raise ToolError(f"{quoted(query)} has no words to search for: use some, or regex=true for a pattern")
     wanted, unindexed = await session.ranked(query, where.has, limit=_MOST_RANKED)
     hits: list[Hit] = []
     seen: set[str] = set()

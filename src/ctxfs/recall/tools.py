@@ -19,7 +19,7 @@ from ctxfs.steps import run_in_steps
 from ctxfs.tokens import TokenCounter, default_counter, require_counter
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.line_pattern import LinePattern
-from ctxfs.tools.paging import MAX_LINE_CHARS
+from ctxfs.tools.paging import MAX_LINE_CHARS, MAX_POSITION
 from ctxfs.tools.stored import MIN_PAGE_TOKENS, page_result, read_page, reading_tool, rendered
 
 __all__ = ["MAX_NOTES", "MAX_NOTE_CHARS", "WRITING_TOOLS", "recall_tools"]
@@ -34,7 +34,7 @@ DEFAULT_TOKENS = 2_000
 STATUS_TOKENS = 1_000
 
 Item = Annotated[str, Field(description="An item's id, as history_search shows it, or the path in a placeholder")]
-Skip = Annotated[int, Field(ge=0, description="From the last search, to continue")]
+Skip = Annotated[int, Field(ge=0, le=MAX_POSITION, description="From the last search, to continue")]
 
 
 def recall_tools(
@@ -88,12 +88,12 @@ class _Recall:
             ] = False,
             item: Annotated[str | None, Field(description="Search this item only")] = None,
             tool: Annotated[str | None, Field(description="Search the results of this tool only")] = None,
-            first_call: Annotated[int, Field(ge=1)] = 1,
-            last_call: Annotated[int | None, Field(ge=1)] = None,
+            first_call: Annotated[int, Field(ge=1, le=MAX_POSITION)] = 1,
+            last_call: Annotated[int | None, Field(ge=1, le=MAX_POSITION)] = None,
             max_matches: Annotated[int, Field(ge=1, le=MAX_MATCHES)] = 10,
             skip: Skip = 0,
             offset: Annotated[
-                int, Field(ge=1, description="The first line of the first item; from the last search")
+                int, Field(ge=1, le=MAX_POSITION, description="The first line of the first item; from the last search")
             ] = 1,
         ) -> ToolResult:
             pattern = LinePattern(query, ignore_case=ignore_case) if regex else None
@@ -132,11 +132,18 @@ class _Recall:
         )
         async def history_read(
             item: Item,
-            line: Annotated[int | None, Field(ge=1, description="The line to center on, from 1")] = None,
+            line: Annotated[
+                int | None, Field(ge=1, le=MAX_POSITION, description="The line to center on, from 1")
+            ] = None,
             lines: Annotated[int, Field(ge=1, le=MAX_LINES, description="How many lines at most")] = 40,
-            offset: Annotated[int | None, Field(ge=1, description="The line to begin with, instead")] = None,
+            offset: Annotated[
+                int | None, Field(ge=1, le=MAX_POSITION, description="The line to begin with, instead")
+            ] = None,
             char_offset: Annotated[
-                int | None, Field(ge=0, description="Read that line alone, from this character on; for a long line")
+                int | None,
+                Field(
+                    ge=0, le=MAX_POSITION, description="Read that line alone, from this character on; for a long line"
+                ),
             ] = None,
         ) -> ToolResult:
             if line is not None and offset is not None:
@@ -173,8 +180,10 @@ class _Recall:
             name="history_calls",
         )
         async def history_calls(
-            first: Annotated[int, Field(ge=1, description="The first call, from 1")],
-            last: Annotated[int | None, Field(ge=1, description="The last call; the first one if left out")] = None,
+            first: Annotated[int, Field(ge=1, le=MAX_POSITION, description="The first call, from 1")],
+            last: Annotated[
+                int | None, Field(ge=1, le=MAX_POSITION, description="The last call; the first one if left out")
+            ] = None,
         ) -> ToolResult:
             await self._session.refresh()
             last = first if last is None else last
@@ -204,7 +213,9 @@ class _Recall:
         )
         async def note(
             text: Annotated[str, Field(description=f"At most {MAX_NOTE_CHARS:,} characters")],
-            number: Annotated[int | None, Field(ge=1, description="The note to replace or remove")] = None,
+            number: Annotated[
+                int | None, Field(ge=1, le=MAX_POSITION, description="The note to replace or remove")
+            ] = None,
         ) -> ToolResult:
             notes = self._fs.state.notes
             _check_note(text, number, notes)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxfs.errors import CtxfsError
+from ctxfs.errors.base import described
 from ctxfs.events import ContextEvent, OffloadFailed
 from ctxfs.history.history import History
 from ctxfs.history.pool import Histories
@@ -91,7 +92,7 @@ class Plugin:
         except CtxfsError as error:
             self.failures.append(error)
         except Exception as error:  # noqa: BLE001 - a defect; else only the transcript would tell
-            _log.exception("the hook failed")
+            _log.error("the hook failed: %s", described(error))
             messages.append(f"ctxfs could not store a tool's output, by a defect of its own: {type(error).__name__}")
         if self.failures:
             messages.append(f"ctxfs could not store a tool's output: {self.failures[0]}")

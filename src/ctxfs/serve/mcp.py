@@ -14,6 +14,7 @@ import anyio
 from anyio import to_thread
 
 from ctxfs.errors import InvalidToolArguments, SessionError, StorageError
+from ctxfs.errors.base import described
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import Block
 from ctxfs.session.filesystem import ContextFileSystem
@@ -105,7 +106,7 @@ class Server:
         except (InvalidToolArguments, SessionError, StorageError) as error:
             return _content(told(error), is_error=True)
         except Exception as error:
-            _log.exception("tool %s", tool.name)
+            _log.error("tool %s failed: %s", tool.name, described(error))
             raise _Refused(_INTERNAL_ERROR, f"{tool.name} failed: {type(error).__name__}") from error
         return _content(result.content, is_error=result.is_error)
 

@@ -247,7 +247,7 @@ def _validated(model: type[BaseModel], arguments: Mapping[str, Any], tool_name: 
 
 
 def _problem(error: dict[str, Any]) -> str:
-    where = ".".join(str(part) for part in error["loc"]) or "arguments"
+    where = ".".join(str(part) for part in error["loc"])[:_SHOWN_INPUT_CHARS] or "arguments"
     if error["type"] == "missing":
         return f"{where}: is required"
     if error["type"] == "extra_forbidden":

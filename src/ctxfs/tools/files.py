@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ctxfs.content.utf8 import Utf8Decoder
 from ctxfs.errors import ToolError
+from ctxfs.errors.base import quoted
 from ctxfs.llm.messages import Block
 from ctxfs.media import MAX_IMAGE_FILE_BYTES, MAX_IMAGE_PIXELS, image_fault, image_type
 from ctxfs.storage.port import FileKind, FileSystem, OsFileSystem
@@ -118,7 +119,7 @@ class Roots:
 
     def _unknown(self, path: str) -> ToolError:
         allowed = f"files under {', '.join(map(str, self._roots))}" if self._roots else "no other files"
-        return ToolError(f"no file {path!r}: you may read what this session stored, and {allowed}")
+        return ToolError(f"no file {quoted(path)}: you may read what this session stored, and {allowed}")
 
     def _directory_message(self, path: str, dir_fd: int) -> str:
         names = sorted(name + "/" * (kind is FileKind.DIRECTORY) for name, kind in self._fs.list_dir(dir_fd))

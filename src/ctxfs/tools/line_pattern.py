@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import re2
 
 from ctxfs.errors import InvalidToolArguments, WorkLimitReached
+from ctxfs.errors.base import quoted
 from ctxfs.steps import CpuBudget, checkpoint
 from ctxfs.tools.pattern_prefix import prefix_pattern
 
@@ -94,7 +95,7 @@ class LinePattern:
             self._regexp = self._compiled(f"(?m){pattern}", _SEARCHING_BYTES)
         except (re2.error, UnicodeEncodeError) as error:
             raise InvalidToolArguments(
-                f"{pattern!r} is not a valid regular expression ({_reason(error)}); the syntax is RE2's: no "
+                f"{quoted(pattern)} is not a valid regular expression ({_reason(error)}); the syntax is RE2's: no "
                 r"look-around, no back-references; write \( for a parenthesis"
             ) from error
         self._unfinished: Any = None
@@ -197,8 +198,9 @@ class LinePattern:
 
     def _too_long(self, data: bytes, position: int, stop: int) -> SearchStopped:
         offset = position - data.rfind(b"\n", 0, position) - 1
+        pattern = quoted(self._pattern)
         return SearchStopped(
-            f"a line is too long for {self._pattern!r}: what begins at its byte {offset:,} may be a match of over "
+            f"a line is too long for {pattern}: what begins at its byte {offset:,} may be a match of over "
             f"{stop - position:,} bytes. Bound what repeats: .{{0,200}} for .*, [a-z]{{1,50}} for [a-z]+; leave out .* "
             "at the ends",
             position,
@@ -206,8 +208,9 @@ class LinePattern:
         )
 
     def _used_up(self, position: int) -> SearchStopped:
+        pattern = quoted(self._pattern)
         return SearchStopped(
-            f"searching for {self._pattern!r} took the {self.budget.limit_s:g} s of CPU that one search may take: "
+            f"searching for {pattern} took the {self.budget.limit_s:g} s of CPU that one search may take: "
             "use a simpler pattern, with fewer and smaller repeats",
             position,
         )

@@ -13,6 +13,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.files import Roots
+from ctxfs.tools.paging import MAX_POSITION
 from ctxfs.tools.stored import (
     CHARS_PER_TOKEN,
     MIN_PAGE_TOKENS,
@@ -64,10 +65,13 @@ def read_tool(
     @reading_tool(_DESCRIPTION, name=name)
     async def read(
         file_path: Annotated[str, Field(description="The file's path, as given in the placeholder")],
-        offset: Annotated[int, Field(ge=1, description="The first line to read, counted from 1")] = 1,
-        limit: Annotated[int, Field(ge=1, description="How many lines to read at most")] = DEFAULT_LIMIT_LINES,
+        offset: Annotated[int, Field(ge=1, le=MAX_POSITION, description="The first line to read, counted from 1")] = 1,
+        limit: Annotated[
+            int, Field(ge=1, le=MAX_POSITION, description="How many lines to read at most")
+        ] = DEFAULT_LIMIT_LINES,
         char_offset: Annotated[
-            int | None, Field(ge=0, description="Read line `offset` only, from this character (from 0) on")
+            int | None,
+            Field(ge=0, le=MAX_POSITION, description="Read line `offset` only, from this character (from 0) on"),
         ] = None,
     ) -> ToolResult:
         base = Path(fs.base)

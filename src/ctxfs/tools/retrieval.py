@@ -21,7 +21,7 @@ from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.grep_page import DEFAULT_MATCHES, grep_page
 from ctxfs.tools.line_pattern import LinePattern
-from ctxfs.tools.paging import Line, LineCutter, render_page, row
+from ctxfs.tools.paging import MAX_POSITION, Line, LineCutter, render_page, row
 from ctxfs.tools.stored import (
     DEFAULT_MAX_TOKENS,
     MAX_LIMIT_LINES,
@@ -51,7 +51,7 @@ _FOOTER_TOKENS = 64
 
 
 Ref = Annotated[str, Field(description="An id from context_list, or the path in a placeholder")]
-Offset = Annotated[int, Field(ge=1, description="The first line, counted from 1")]
+Offset = Annotated[int, Field(ge=1, le=MAX_POSITION, description="The first line, counted from 1")]
 Pattern = Annotated[str, Field(description="A regular expression in RE2's syntax")]
 ContextLines = Annotated[
     int, Field(ge=0, le=MAX_CONTEXT_LINES, description="Lines to show before and after each match")
@@ -87,7 +87,8 @@ def _read_tool(scope: Scope) -> Tool:
         limit: Annotated[int, Field(ge=1, le=MAX_LIMIT_LINES, description="How many lines at most")] = MAX_LIMIT_LINES,
         *,
         char_offset: Annotated[
-            int | None, Field(ge=0, description="Read line `offset` only, from this character (from 0) on")
+            int | None,
+            Field(ge=0, le=MAX_POSITION, description="Read line `offset` only, from this character (from 0) on"),
         ] = None,
         path: Annotated[
             str | None, Field(description="A part of a JSON value, such as $.rows[10:20].name; its lines are shown")
@@ -159,7 +160,7 @@ def _grep_tool(scope: Scope) -> Tool:
 def _list_tool(scope: Scope) -> Tool:
     @reading_tool("List what was offloaded in this session: id, what it is, size; oldest first.", name="context_list")
     async def context_list(
-        offset: Annotated[int, Field(ge=1, description="The first entry, from 1")] = 1,
+        offset: Annotated[int, Field(ge=1, le=MAX_POSITION, description="The first entry, from 1")] = 1,
     ) -> ToolResult:
         entries = list(scope.fs.state.stored.values())
         return await list_page(entries, _entry, offset=offset, max_tokens=scope.max_tokens, counter=scope.counter)

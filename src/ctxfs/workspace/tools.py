@@ -17,6 +17,7 @@ from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.grep_page import DEFAULT_MATCHES, grep_page
 from ctxfs.tools.line_pattern import LinePattern
+from ctxfs.tools.paging import MAX_POSITION
 from ctxfs.tools.retrieval import ContextLines, MaxMatches, Offset, Pattern
 from ctxfs.tools.stored import (
     DEFAULT_MAX_TOKENS,
@@ -34,7 +35,7 @@ __all__ = ["workspace_tools"]
 
 ArtifactId = Annotated[str, Field(description="The id in <knowledge_list>, or one that query_artifacts lists")]
 CharOffset = Annotated[
-    int | None, Field(ge=0, description="Read the first line only, from this character (0-based) on")
+    int | None, Field(ge=0, le=MAX_POSITION, description="Read the first line only, from this character (0-based) on")
 ]
 
 
@@ -111,7 +112,7 @@ def _by_lines(bound: _Bound) -> Tool:
     async def get_knowledge_by_lines(
         artifact_id: ArtifactId,
         start_line: Offset,
-        end_line: Annotated[int, Field(ge=1, description="The last line, itself included")],
+        end_line: Annotated[int, Field(ge=1, le=MAX_POSITION, description="The last line, itself included")],
         *,
         char_offset: CharOffset = None,
     ) -> ToolResult:
@@ -129,7 +130,9 @@ def _grep(bound: _Bound) -> Tool:
     async def grep_knowledge(
         artifact_id: ArtifactId,
         pattern: Pattern,
-        offset: Annotated[int, Field(ge=1, description="The first line to search, counted from 1")] = 1,
+        offset: Annotated[
+            int, Field(ge=1, le=MAX_POSITION, description="The first line to search, counted from 1")
+        ] = 1,
         *,
         context_lines: ContextLines = 0,
         max_matches: MaxMatches = DEFAULT_MATCHES,
@@ -156,7 +159,7 @@ def _query(bound: _Bound) -> Tool:
     async def query_artifacts(
         tool_name: Annotated[str | None, Field(description="Only results of this tool")] = None,
         biz_id: Annotated[str | None, Field(description="Only results of this tool call")] = None,
-        offset: Annotated[int, Field(ge=1, description="The first entry, counted from 1")] = 1,
+        offset: Annotated[int, Field(ge=1, le=MAX_POSITION, description="The first entry, counted from 1")] = 1,
     ) -> ToolResult:
         return await _page_of(bound, await _listed(bound, tool_name, biz_id), offset)
 
@@ -166,7 +169,7 @@ def _query(bound: _Bound) -> Tool:
 def _offload_info(bound: _Bound) -> Tool:
     @reading_tool("List the tool results of this session that were offloaded: id, tool, size; oldest first.", name=INFO)
     async def get_tool_result_offload_info(
-        offset: Annotated[int, Field(ge=1, description="The first entry, counted from 1")] = 1,
+        offset: Annotated[int, Field(ge=1, le=MAX_POSITION, description="The first entry, counted from 1")] = 1,
     ) -> ToolResult:
         found = await _listed(bound, None, None)
         return await _page_of(bound, [info for info in found if info.context_type == TOOL_RESULT], offset)
