@@ -14,9 +14,10 @@ import pytest
 
 from cleanup.test_erase import SECRET, everything, put_in
 from ctxfs.cleanup import Pruned, erase, erase_plan, prune, prune_plans
-from ctxfs.errors import ConfigError, ContentGone, CtxfsError, NotStored, SessionLocked, UnknownItem
+from ctxfs.errors import ConfigError, ContentGone, CtxfsError, NotStored, SessionLocked, UnknownItem, WriteFailed
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import ENVELOPE
+from ctxfs.storage.base import NewFile
 from ctxfs.storage.memory import MemorySessions
 from ctxfs.storage.objects import ObjectSessions, ReadCache, open_bucket
 from ctxfs.storage.postgres import PostgresBucket
@@ -294,6 +295,29 @@ def test_a_process_that_is_killed_leaves_what_can_be_finished(tmp_path: Path, wr
     assert files_with_it(place) == []
     gone = {item.item_id for item in plan.items}
     assert kept(anyio.run(everything, stores), gone) == kept(before, gone)
+
+
+@pytest.mark.anyio
+async def test_prune_removes_what_killed_writers_left_and_touches_no_other_session() -> None:
+    bucket = MemoryBucket()
+    stores = ObjectSessions(bucket, url="objects", ttl_s=0)
+    for session_id in ("clean", "killed"):
+        async with ContextFileSystem(session_id, store=stores) as fs:
+            await fs.writer.store([tool_result(fs, "kept", "call_1")])
+    killed = stores.store("killed")
+    await killed.open(create=False, write=True)
+    bucket.fate = lambda key: "refused" if "/s/" in key else "done"
+    with pytest.raises(WriteFailed):
+        await killed.commit([NewFile(name="lost", chunks=[bytes(2_000_000)])], lambda: b"")
+    bucket.fate = lambda _: "done"
+    assert [key for key in bucket.objects if "/c/" in key]
+    before = {one.session_id: one.version for one in await stores.sessions()}
+    assert not any(one.skipped for one in await prune(store=stores))
+    assert not [key for key in bucket.objects if "/c/" in key]
+    after = {one.session_id: one.version for one in await stores.sessions()}
+    assert after["clean"] == before["clean"]
+    async with ContextFileSystem("killed", store=stores, read_only=True) as fs:
+        assert await fs.load("call_1") == "kept"
 
 
 @pytest.mark.slow

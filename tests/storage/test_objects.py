@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ctxfs.errors import (
     NotStored,
     OutcomeUnknown,
+    SessionClosed,
     SessionLocked,
     SessionNotFound,
     StorageError,
@@ -335,7 +336,9 @@ def test_a_removed_session_is_gone_and_its_sleeping_writer_stays_out() -> None:
         commit(sleeper, f"f{number}", bytes(2_000_000) if number == 3 else b"x")
     clock.now += 31
     opened(bucket, clock).remove()
-    assert len(bucket.objects) == 3, "two heads of writers, and that of the removal"
+    assert len(bucket.objects) == 2, "where the sleeper wakes up, and the end"
+    assert not any("session" in key for key in bucket.objects), "no id"
+    assert not any(b'"f1"' in data or b'"f39"' in data for data in bucket.objects.values()), "no name"
     with pytest.raises(SessionNotFound):
         lines(bucket)
     with pytest.raises(SessionLocked):
@@ -345,6 +348,93 @@ def test_a_removed_session_is_gone_and_its_sleeping_writer_stays_out() -> None:
     assert lines(bucket) == ["new"]
     with pytest.raises(NotStored):
         fresh.read("f1", 0, None)
+
+
+def test_one_object_is_left_of_a_session_whose_writers_took_turns() -> None:
+    """However many there were: one that released the session does not wake up in it."""
+    bucket, clock = MemoryBucket(), Clock()
+    for turn in range(20):
+        session = opened(bucket, clock)
+        commit(session, f"f{turn}")
+        session.close()
+    opened(bucket, clock).remove()
+    assert len(bucket.objects) == 1
+    again = opened(bucket, clock)
+    for number in range(100):
+        commit(again, f"n{number}")
+    again.close()
+    bucket.requests.clear()
+    assert lines(bucket) == [f"n{number}" for number in range(100)]
+    assert len(bucket.requests) <= 24, "it has summaries as any other session"
+    opened(bucket, clock).remove()
+    assert len(bucket.objects) == 1
+
+
+def test_a_writer_that_slept_through_two_lives_of_a_session_stays_out() -> None:
+    bucket, clock = MemoryBucket(), Clock()
+    sleeper = opened(bucket, clock)
+    commit(sleeper, "a")
+    for _ in range(2):
+        clock.now += 31
+        opened(bucket, clock).remove()
+        with pytest.raises(SessionLocked):
+            commit(sleeper, "late")
+        sleeper._lost = None  # noqa: SLF001 - it never learned that it was refused
+        commit(opened(bucket, clock), "b")
+    assert lines(bucket) == ["b"]
+
+
+# What takes space ----------------------------------------------------------------------------------------------------
+
+
+def test_each_line_is_in_one_summary_at_most() -> None:
+    """A session of many commits takes up at most twice what its segments do."""
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    for number in range(1_500):
+        session.commit([], lambda number=number: b"%0400d\n" % number)  # type: ignore[misc]
+    segments = sum(len(data) for key, data in bucket.objects.items() if "/s/" in key)
+    assert sum(map(len, bucket.objects.values())) <= 2 * segments
+    assert len(lines(bucket)) == 1_500
+
+
+def test_a_summary_that_is_deleted_while_it_is_read_is_looked_for_again() -> None:
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    for number in range(60):
+        commit(session, f"f{number}")
+
+    class Overtaken(MemoryBucket):
+        def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
+            found = list(super().keys(prefix, after=after))
+            if "/k/" in prefix and session.read_log(0).count(b"\n") < 70:
+                for number in range(60, 70):
+                    commit(session, f"f{number}")
+            return iter(found)
+
+    reader = Overtaken()
+    reader.objects = bucket.objects
+    assert lines(reader) == [f"f{number}" for number in range(70)]
+    assert len([key for kind, key in reader.requests if kind == "get" and "/s/" in key]) < 16
+
+
+def test_what_a_killed_writer_left_is_an_orphan() -> None:
+    """Only the one writer deletes it: another one may be about to write its segment."""
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    commit(session, "kept", bytes(2_000_000))
+    bucket.fate = lambda key: "refused" if "/s/" in key else "done"
+    with pytest.raises(WriteFailed):
+        commit(session, "lost", bytes(2_000_000))
+    bucket.fate = lambda _: "done"
+    reader = opened(bucket, clock, write=False)
+    assert reader.has_orphans()
+    with pytest.raises(SessionClosed):
+        reader.delete_orphans()
+    assert session.delete_orphans() == 1
+    assert not reader.has_orphans()
+    assert len(session.read("kept", 0, None)) == 2_000_000
+    assert session.delete_orphans() == 0
 
 
 def test_a_removal_that_was_interrupted_is_a_removal() -> None:

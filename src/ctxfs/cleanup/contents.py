@@ -13,6 +13,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ContentRemoved
 from ctxfs.steps import run_in_steps
 from ctxfs.storage.base import RewritingStore, SharedStore, Store
+from ctxfs.storage.objects.store import ObjectStore
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.sessions import session_ids as all_session_ids
 from ctxfs.storage.stores import resolved_stores
@@ -133,7 +134,7 @@ async def prune(
     by: str = "ctxfs.cleanup.prune",
     clock: Clock = time.time,
 ) -> tuple[Pruned, ...]:
-    """Remove the contents that nothing refers to from sessions.
+    """Remove the contents that nothing refers to from sessions, and, in a bucket, what killed writers left.
 
     A session that an agent writes to is skipped; in a ``store``, one that was written to within its lease. A fork keeps
     the files that it shares: it has its own names for them.
@@ -154,10 +155,13 @@ async def prune(
         session_ids, store=stores, undo_s=undo_s, grace_s=grace_s, archived_s=archived_s, clock=clock
     )
     for one in planned:
-        if one.skipped or not one.plan.collect:
+        place = stores.store(one.plan.session_id)
+        if one.skipped:
             done.append(one)
             continue
-        place = stores.store(one.plan.session_id)
+        if not one.plan.collect:
+            done.append(await _without_orphans(place, one))
+            continue
         fs = ContextFileSystem(one.plan.session_id, root_path=stores.directory, store=place, clock=clock)
         try:
             await fs.open(create=False)
@@ -166,6 +170,8 @@ async def prune(
                     fs, undo_s=undo_s, grace_s=grace_s, archived_s=archived_s, by=by, clock=clock
                 )
                 await _free(place, one.plan.session_id)
+                if isinstance(place, ObjectStore):
+                    await place.delete_orphans()
             finally:
                 await fs.close()
         except CtxfsError as error:
@@ -173,6 +179,28 @@ async def prune(
         else:
             done.append(Pruned(plan=plan))
     return tuple(done)
+
+
+async def _without_orphans(place: Store, one: Pruned) -> Pruned:
+    """Delete what killed writers left in a bucket. A session without it is only read: nobody is locked out."""
+    if not isinstance(place, ObjectStore):
+        return one
+    try:
+        await place.open(create=False, write=False)
+        try:
+            has_orphans = await place.has_orphans()
+        finally:
+            await place.close()
+        if has_orphans:
+            await place.open(create=False, write=True)
+            try:
+                count = await place.delete_orphans()
+            finally:
+                await place.close()
+            logger.info("session %s: removed %d objects of killed writers", one.plan.session_id, count)
+    except CtxfsError as error:
+        return Pruned(plan=one.plan, skipped=str(error))
+    return one
 
 
 async def _free(store: Store, session_id: str) -> None:

@@ -77,6 +77,16 @@ class OpenedObjectSession(OpenedSession):
         except Taken:
             raise self._locked_out() from None
 
+    def has_orphans(self) -> bool:
+        """Whether there are contents that no segment names; a writer may be about to write it."""
+        with self._lock:
+            return bool(self._row.orphans())
+
+    def delete_orphans(self) -> int:
+        """Delete the contents of writers that were killed before their segment; return how many there were."""
+        with self._writing():
+            return self._row.delete_orphans()
+
     # ---- reading
 
     def refresh(self) -> None:

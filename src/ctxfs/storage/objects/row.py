@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Final
 from uuid import uuid4
 
-from ctxfs.errors import OutcomeUnknown, StorageError, WriteFailed
+from ctxfs.errors import NotStored, OutcomeUnknown, StorageError, WriteFailed
 from ctxfs.storage.answers import NoAnswer, Terms, repeated
 from ctxfs.storage.objects.bucket import Bucket, Taken
 from ctxfs.storage.objects.cache import ReadCache
@@ -26,6 +26,7 @@ from ctxfs.storage.objects.segments import (
     chunks_to_read,
     decode,
     encode,
+    is_chunk_within,
     is_segment_key,
     segment_key,
     within,
@@ -46,9 +47,17 @@ AT_ONCE: Final = 8
 """Up to this many objects are read at the same time."""
 
 
+CHUNK_TRIES: Final = 3
+"""So often the chunks are listed again if one of them was deleted meanwhile; then the segments are read."""
+
+
 def session_prefix(session_id: str) -> str:
-    """Return the prefix of a session's keys; it starts with a hash, since object stores partition by prefix."""
-    return f"{hashlib.sha256(session_id.encode()).hexdigest()[:4]}/{session_id}/"
+    """Return the prefix of a session's keys: a hash of its id, since object stores partition by prefix.
+
+    The id itself would stay in the key of the one object that is left of a removed session.
+    """
+    digest = hashlib.sha256(session_id.encode()).hexdigest()
+    return f"{digest[:4]}/{digest[4:36]}/"
 
 
 class SegmentRow:
@@ -63,6 +72,7 @@ class SegmentRow:
         self._cache = cache
         self._last_chunk = (0, 0)
         self._covered = 0  # chunks cover all segments before this number
+        self._chunks: set[str] = set()  # the keys of the chunks that are in the bucket
 
     # ---- reading
 
@@ -97,11 +107,21 @@ class SegmentRow:
         return missing
 
     def _read_chunks(self) -> None:
-        inner = (key.removeprefix(self._prefix) for key in self._bucket.keys(f"{self._prefix}k/"))
-        with suppress(StorageError):  # if a chunk was just removed or is damaged, the segments still hold everything
-            for key, data in self._fetched(chunks_to_read(inner)):
-                self.log.take(decode(key, data))
-                self._covered = self.log.end
+        """Read the chunks. A writer deletes those that a longer one covers, so one may be gone after it was listed."""
+        for _ in range(CHUNK_TRIES):
+            listed = [key.removeprefix(self._prefix) for key in self._bucket.keys(f"{self._prefix}k/")]
+            self._chunks = set(listed)
+            try:
+                for key, data in self._fetched(chunks_to_read(listed)):
+                    self.log.take(decode(key, data))
+                    self._covered = self.log.end
+            except NotStored:
+                self.log = SegmentLog()
+                self._covered = 0
+            except StorageError:
+                return  # a chunk is damaged: the segments still hold everything
+            else:
+                return
 
     def catch_up_with_next(self) -> None:
         """Take in the new segments: at least the next one, which is known to exist.
@@ -231,6 +251,36 @@ class SegmentRow:
                 self._bucket.put(self._prefix + chunk_key(start, end), data)
                 self._covered, self._last_chunk = end, (start, end)
                 self.log.began = end if began and not start else began
+                self._delete_covered(start, end)
+
+    def _delete_covered(self, start: int, end: int) -> None:
+        """Delete the chunks within the one that was just written: a bucket has each line in at most one chunk.
+
+        Those that cannot be deleted now are deleted with the next chunk that covers them.
+        """
+        written = chunk_key(start, end)
+        covered = [key for key in self._chunks if key != written and is_chunk_within(key, start, end)]
+        self._chunks.add(written)
+        if covered:
+            self._bucket.delete([self._prefix + key for key in covered])
+            self._chunks.difference_update(covered)
+
+    def orphans(self) -> list[str]:
+        """The keys of contents with an object of their own that no segment names: their writers were killed.
+
+        Those of a writer that is about to write their segment are among them, unless this is the one writer.
+        """
+        listed = [key.removeprefix(self._prefix) for key in self._bucket.keys(f"{self._prefix}c/")]
+        self.catch_up()
+        named = {at.key for parts in self.log.files.values() for at in parts}
+        return [key for key in listed if key not in named]
+
+    def delete_orphans(self) -> int:
+        """Delete ``orphans``, as the one writer; return how many there were. Raises ``WriteFailed``."""
+        keys = self.orphans()
+        if keys:
+            self._delete([self._prefix + key for key in keys])
+        return len(keys)
 
     def delete_own_objects(self, parts: Iterable[Located]) -> None:
         """Delete the objects of contents that have one of their own; contents inside segments stay."""
@@ -280,13 +330,14 @@ class SegmentRow:
     def remove(self, head: Head) -> None:
         """End the session with a segment that has this ``head``, and delete its other objects.
 
-        The numbers at which a sleeping writer may wake up stay taken. Raises what ``make`` raises, and also
-        ``WriteFailed`` or ``NoAnswer`` if the session was removed, but not all of its objects.
+        That segment stays, and so do those at whose numbers a sleeping writer may wake up; they have no names. Raises
+        what ``make`` raises, and also ``WriteFailed`` or ``NoAnswer`` if the session was removed, but not all of its
+        objects.
         """
         # List the objects first: those that appear later may belong to the next session with this id.
         gone = [*self._bucket.keys(self._prefix), self._marker(head)]
         stay = {self._prefix + segment_key(number) for number in self.log.fences}
-        self.make(head, self.log.removal())
+        self.make(head, [], fences=self.log.fences)
         self._bucket.delete([key for key in gone if key not in stay])
 
     def _marker(self, head: Head) -> str:

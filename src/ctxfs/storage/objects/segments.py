@@ -39,6 +39,7 @@ __all__ = [
     "chunks_to_read",
     "decode",
     "encode",
+    "is_chunk_within",
     "is_segment_key",
     "segment_key",
     "within",
@@ -100,8 +101,9 @@ class Head:
         nonce: random, so that a writer recognizes its own segment when the answer to its request was lost.
         identity: random, and the same in all segments of a session. Another session with the same id, in another bucket
             or after the bucket was emptied, has a different identity.
-        removed: the session was removed with this segment. A later session with the same id continues the numbers,
-            which are never freed: a writer that was asleep finds its number taken.
+        removed: the session was removed with this segment, and no longer has what the segments before it hold. A later
+            session with the same id continues the numbers, which are never freed: a writer that was asleep finds its
+            number taken.
         whole: the session's state is in this segment and those after it.
     """
 
@@ -117,8 +119,8 @@ class Head:
 class Piece(NamedTuple):
     """A decoded object: one segment, or a chunk, which ``covers`` the segments from the first number up to the second.
 
-    ``fences``: in a chunk or a whole segment, the numbers at which a writer took the session. ``began``: see
-    ``SegmentLog``.
+    ``fences``: in a chunk, a whole segment or the last one, the numbers at which a writer took the session.
+    ``began``: see ``SegmentLog``.
     """
 
     head: Head
@@ -152,10 +154,11 @@ def chunk_key(start: int, end: int) -> str:
 
 
 def encode(head: Head, steps: Sequence[Step | Draft], fences: Iterable[int] = ()) -> bytes:
-    """Encode a segment; ``fences``: if it is whole, those of the segments before it."""
+    """Encode a segment; ``fences``: if it is whole, or the last one, those of the segments before it."""
     rows, body = _rows(steps)
-    whole = {"whole": True, "fences": [*fences]} if head.whole else {}
-    return _object({**_head_row(head), **whole, "steps": rows}, body)
+    whole = {"whole": True} if head.whole else {}
+    before = {"fences": [*fences]} if head.whole or head.removed else {}
+    return _object({**_head_row(head), **whole, **before, "steps": rows}, body)
 
 
 def decode(key: str, data: bytes) -> Piece:
@@ -243,9 +246,9 @@ class SegmentLog:
     """The fold of the segments so far: the files, the log, and the writer.
 
     ``files``: where the parts of each file's content are. ``end``: the number of the next segment. ``head``: the head
-    of the last one; None: there is no segment. ``fences``: the numbers at which a writer took the session, and at which
-    the writer before it will therefore fail. ``began``: one chunk covers all segments before this number, including a
-    whole one; 0: there is no whole one.
+    of the last one; None: there is no segment. ``fences``: the numbers at which a writer took the session from one that
+    had not released it, and at which that one will therefore fail. ``began``: one chunk covers all segments before this
+    number, including a whole one or one that removed the session; 0: there is none of these.
     """
 
     files: dict[str, tuple[Located, ...]] = field(default_factory=dict)
@@ -261,10 +264,10 @@ class SegmentLog:
         first, end = piece.covers or (self.end, self.end + 1)
         if first != self.end or end <= first:
             raise StorageError(f"segments {first} to {end} do not follow after {self.end}")
-        if piece.head.whole:
+        if piece.head.whole or piece.head.removed:
             self.files, self.log, self.fences, self._steps = {}, bytearray(), [], {}
             self.began, first = end, 0
-        elif piece.covers is None and (self.head is None or piece.head.epoch != self.head.epoch):
+        elif piece.covers is None and self._was_taken_over(piece.head):
             self.fences.append(first)
         self.fences += piece.fences
         self.began = max(self.began, piece.began)
@@ -281,14 +284,14 @@ class SegmentLog:
                 case Cut(size):
                     del self.log[size:]
 
+    def _was_taken_over(self, head: Head) -> bool:
+        """Whether the next segment takes the session from a writer that had not released it."""
+        return self.head is not None and bool(self.head.writer) and head.epoch != self.head.epoch
+
     @property
     def exists(self) -> bool:
         """Whether there is a session: it was created, and has not been removed."""
         return self.head is not None and not self.head.removed
-
-    def removal(self) -> list[Step]:
-        """The steps that empty the session, so that a later session with its id starts empty."""
-        return [*(Delete(name) for name in self.files), Cut(0)]
 
     def chunk(self, start: int, end: int) -> bytes | None:
         """Encode the chunk from segment ``start`` up to the last one; None: ``start`` is inside a chunk that was read.
@@ -330,6 +333,12 @@ def chunks_due(end: int) -> Iterator[tuple[int, int]]:
             return
         yield end - size, end
         size *= GROWTH
+
+
+def is_chunk_within(key: str, start: int, end: int) -> bool:
+    """Whether the key is that of a chunk that covers no other segments than those from ``start`` up to ``end``."""
+    first, _, last = key.removeprefix("k/").partition("-")
+    return first.isdigit() and last.isdigit() and start <= int(first) and int(last) <= end
 
 
 def chunks_to_read(keys: Iterable[str]) -> list[str]:

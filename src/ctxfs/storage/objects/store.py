@@ -56,6 +56,17 @@ class ObjectStore(RemoteStore[OpenedObjectSession]):
             self._bucket, self._session_id, self._terms, cache=self._cache, mine=self._mine, place=self._place
         )
 
+    async def has_orphans(self) -> bool:
+        """Whether there are large contents that no commit names, since their writers were killed before it.
+
+        A writer that works may be about to write such a commit. Raises ``StorageError``.
+        """
+        return await self._run(lambda opened: opened.has_orphans(), writes=False)
+
+    async def delete_orphans(self) -> int:
+        """Delete these contents, as the one writer, and return how many there were. Raises as ``delete``."""
+        return await self._run(lambda opened: opened.delete_orphans())
+
     def pieces(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
         """See ``ThreadStore.pieces``."""
         with names_no_server():
