@@ -31,6 +31,8 @@ from ctxfs.events import Evicted, OffloadFailed, RecordFailed
 from ctxfs.eviction.budget import Budget
 from ctxfs.llm.messages import ToolCall
 from ctxfs.placeholder.lines import plural
+from ctxfs.replay.effect import Effect, effect
+from ctxfs.replay.journal_costs import account
 from ctxfs.session.verify import VerifyReport
 from ctxfs.storage.roots import absolute_root
 from ctxfs.testing.scripted import ScriptedModel
@@ -131,6 +133,7 @@ async def _demo(
             with Live(console=out, transient=True, auto_refresh=False) as live:
                 await _watch(agent, run, lambda: live.update(_frame(run.rows, out), refresh=True))
             report = await agent.context.fs.verify()
+            did = effect(account(await agent.context.fs.history()), agent.context.fs.state.eviction)
             stored_bytes = sum(s.size_bytes for s in agent.context.fs.state.stored.values())
     except StorageError as error:
         if not run.answer:
@@ -141,7 +144,7 @@ async def _demo(
         print_json(_as_dict(agent, run, report, seconds))
     else:
         out.print(_table(run.rows, wide=out.width))
-        out.print(_figures(run, report, stored_bytes=stored_bytes, seconds=seconds))
+        out.print(_figures(run, report, did, stored_bytes=stored_bytes, seconds=seconds))
         out.print(_next_steps(agent, run, again), soft_wrap=True)
     return report.ok and not run.failures
 
@@ -244,11 +247,10 @@ def _file(event: Evicted) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def _figures(run: _Run, report: VerifyReport, *, stored_bytes: int, seconds: float) -> Group:
+def _figures(run: _Run, report: VerifyReport, did: Effect, *, stored_bytes: int, seconds: float) -> Group:
     last, peak = run.rows[-1], max(row.tokens for row in run.rows)
     sent, sent_without = sum(row.tokens for row in run.rows), sum(row.without for row in run.rows)
-    left = [event for row in run.rows for event in row.evicted]
-    freed = sum(event.tokens_before - event.tokens_after for event in left)
+    less = "less" if did.net >= 0 else "more"
     lines = [
         Text(f"\n“{run.answer}”\n", style="italic"),
         Text.assemble(
@@ -259,11 +261,15 @@ def _figures(run: _Run, report: VerifyReport, *, stored_bytes: int, seconds: flo
             f". Over {len(run.rows)} calls: {sent:,} tokens, without {sent_without:,}",
             f" ({_percent(sent, sent_without)}).",
         ),
-        Text(f"Results that left: {len(left)}, freeing {freed:,} tokens. {_stored(report, stored_bytes)}."),
-        *(Text(for_terminal(failure), style="red") for failure in dict.fromkeys(run.failures)),
         Text(
-            f"It took {seconds:.1f} s. Tokens are not money: see docs/economics.md for the prompt cache.", style="dim"
+            f"Results that left: {did.evictions}, freeing {did.tokens_freed:,} tokens. {_stored(report, stored_bytes)}."
         ),
+        Text(
+            f"With a prompt cache, where a token that is read again costs a tenth, it cost about {abs(did.net):,.0f} "
+            f"input tokens {less} than without ctxfs."
+        ),
+        *(Text(for_terminal(failure), style="red") for failure in dict.fromkeys(run.failures)),
+        Text(f"It took {seconds:.1f} s. What the cache has to do with it: docs/economics.md.", style="dim"),
     ]
     return Group(*lines)
 

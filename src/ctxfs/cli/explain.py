@@ -154,6 +154,12 @@ def _summary(explained: Explanation) -> list[str]:
             f"tokens saved since, {did.rewriting:,.0f} spent on rewriting, {did.reading_back:,.0f} on "
             f"{plural(did.read_backs, 'read-back')}; net {did.net:,.0f}{_dollars(did.net_usd)}"
         )
+    if did.too_long_from is not None:
+        paid = "" if billed.usd is None else f"{figures.usd(billed.usd)} paid; "
+        lines.append(
+            f"{paid}without ctxfs, the session would not have fitted its window from call {did.too_long_from:,} on: "
+            "what was saved and spent is counted up to there"
+        )
     if billed.calls:
         lines.append(
             f"{plural(billed.calls, 'call')} of {explained.model or 'an unnamed model'} "

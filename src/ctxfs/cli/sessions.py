@@ -88,6 +88,7 @@ def _as_dict(stores: SessionStores, session: SessionSummary) -> dict[str, Any]:
         "cost_usd": session.cost_usd,
         "saved_tokens": session.saved_tokens,
         "saved_usd": session.saved_usd,
+        "too_long_from": session.too_long_from,
         "running": has_writer(stores, session.session_id),
     }
 
@@ -102,6 +103,8 @@ def _print(stores: SessionStores, found: Sequence[SessionSummary]) -> None:
     some = plural(len(found), "session")
     dollars = f", {figures.usd(sum(costs))}" if costs else ""
     print_line(f"{some}: {figures.size(size)} on disk, {context:,} tokens in context{dollars}")
+    if any(session.too_long_from is not None for session in found):
+        print_line("all from N: without ctxfs, the context would not have fitted its window from call N on")
     for session in found:
         if session.error is not None:
             print_line(f"{session.session_id}: {session.error}", style="red")
@@ -122,9 +125,17 @@ def _row(session: SessionSummary, *, state: str) -> tuple[str, ...]:
     if session.error is not None:
         return (*named, *([""] * 6))
     cost = "" if session.cost_usd is None or not session.calls else figures.usd(session.cost_usd)
-    saved = "" if session.saved_usd is None else figures.usd(session.saved_usd)
+    saved = _saved(session)
     counts = (session.calls, session.items, session.stored)
     return (*named, tokens(session.context_tokens), cost, saved, *map(tokens, counts))
+
+
+def _saved(session: SessionSummary) -> str:
+    if session.too_long_from is not None:
+        return f"all from {session.too_long_from:,}"
+    if session.saved_usd is not None:
+        return figures.usd(session.saved_usd)
+    return "" if session.saved_tokens is None else f"{figures.short_count(session.saved_tokens)} tokens"
 
 
 def verify(session: SessionArgument, root: Root = None, store: StoreUrl = None, as_json: AsJson = False) -> None:

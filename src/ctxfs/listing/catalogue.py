@@ -34,7 +34,7 @@ SESSIONS_NAME = ".sessions.sqlite"
 
 T = TypeVar("T")
 
-_VERSION = 4
+_VERSION = 5
 _COLUMNS = tuple(field.name for field in fields(SessionSummary))
 _SCHEMA = f"""
 CREATE TABLE made_by (version TEXT);

@@ -41,8 +41,9 @@ class SessionSummary:
     tokens of the last prompt that was billed. ``stored`` contents have ``stored_bytes``; ``disk_bytes`` is what all its
     files hold. ``cost_usd``: what the calls cost at list prices; None if those of a model are not known.
     ``saved_tokens``: what evictions saved, less what they cost, in uncached input tokens, and ``saved_usd`` the same in
-    dollars; None: nothing was evicted, or it is not known. ``damages``: a line for each that was found; contents
-    outside of the context were only checked to exist.
+    dollars; None: nothing was evicted, or it is not known. ``too_long_from``: the first call whose context would not
+    have fitted the window without eviction, so that savings are counted up to there; None: all would have fitted.
+    ``damages``: a line for each that was found; contents outside of the context were only checked to exist.
     """
 
     session_id: str
@@ -59,6 +60,7 @@ class SessionSummary:
     cost_usd: float | None = None
     saved_tokens: int | None = None
     saved_usd: float | None = None
+    too_long_from: int | None = None
     damages: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
 
@@ -151,6 +153,7 @@ async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> Se
         cost_usd=Paid(None, ttl_s=0.0 if eviction is None else eviction.ttl_s).usd(fs.state.calls),
         saved_tokens=None if did is None else round(did.net),
         saved_usd=None if did is None else did.net_usd,
+        too_long_from=None if did is None else did.too_long_from,
         damages=(*fs.recovery.damage_lines, *[str(found) async for found in _damaged(fs)]),
         tags=fs.state.tags,
     )

@@ -12,7 +12,7 @@ from ctxfs.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.replay.journal_costs import Account
 from ctxfs.session.records import EvictionSet
 
-__all__ = ["DEFAULT_RULES", "Effect", "effect", "recorded_rates"]
+__all__ = ["DEFAULT_RULES", "Effect", "compared_window", "effect", "recorded_rates"]
 
 DEFAULT_RULES = EvictionSet(
     parameters=EvictionParameters().to_mapping(),
@@ -58,7 +58,7 @@ def effect(costs: Account, rules: EvictionSet | None, *, prices: Prices | None =
     model, rules = costs.model, rules or DEFAULT_RULES
     listed = Paid(prices, ttl_s=rules.ttl_s).prices(model)
     rates = recorded_rates(rules) or (Rates.of(listed) if listed else ANTHROPIC_RATES)
-    window_tokens = rules.window_tokens or Budget.of_model(model, warns=False).limit_tokens
+    window_tokens = compared_window(rules, model)
     saved = costs.saved(rates, window_tokens=window_tokens)
     rewriting = costs.rewriting(rates, window_tokens=window_tokens)
     reading_back = costs.reading_back(rates, window_tokens=window_tokens)
@@ -74,6 +74,12 @@ def effect(costs: Account, rules: EvictionSet | None, *, prices: Prices | None =
         net_usd=net * listed.input / _MILLION if listed else None,
         too_long_from=costs.too_long_from(window_tokens),
     )
+
+
+def compared_window(rules: EvictionSet | None, model: str) -> int:
+    """The largest prompt of a session without eviction: as recorded, or as known, or assumed, of the model."""
+    recorded = None if rules is None else rules.window_tokens
+    return recorded or Budget.of_model(model, warns=False).limit_tokens
 
 
 def recorded_rates(rules: EvictionSet) -> Rates | None:

@@ -11,7 +11,7 @@ from ctxfs.eviction.budget import Budget
 from ctxfs.items import ContextItem
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.models.known import known_model
-from ctxfs.replay.effect import Effect, effect
+from ctxfs.replay.effect import Effect, compared_window, effect
 from ctxfs.session.names import path_of
 from ctxfs.session.records import Decided, Record
 from ctxfs.steps import run_in_steps
@@ -77,7 +77,7 @@ class SessionPage:
             findings=findings(
                 activity, window_tokens=window, recovery=opened.fs.recovery, unfinished=opened.unfinished
             ),
-            unevicted=unevicted(activity, window_tokens=window),
+            unevicted=unevicted(activity, window_tokens=compared_window(state.eviction, activity.account.model)),
             effect=_effect(opened),
         )
 
