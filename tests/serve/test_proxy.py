@@ -85,7 +85,7 @@ def test_the_messages_api_whole_and_streamed(tmp_path: Path, servers: Any) -> No
     server = servers[0]
     with proxy(tmp_path, anthropic=server.url) as running:
         sdk = anthropic.Anthropic(api_key=KEY, base_url=running.environment["ANTHROPIC_BASE_URL"], max_retries=0)
-        tools: Any = [{"name": "read_log", "input_schema": {"type": "object"}}]
+        tools: Any = [{"name": name, "input_schema": {"type": "object"}} for name in ("read_log", "Read")]
         sent: Any = {"model": MODEL, "max_tokens": 99, "tools": tools, "metadata": {"user_id": "u_session_abc"}}
         for logs in (1, 2):
             assert sdk.messages.create(messages=conversation(logs), **sent).content[0].text == "fine"
@@ -349,7 +349,7 @@ def test_a_prompt_that_is_refused_as_too_long_is_sent_again_with_more_replaced(t
         Proxy(tmp_path, settings, {"anthropic": server.url}, "run") as running,
     ):
         sdk = anthropic.Anthropic(api_key=KEY, base_url=running.environment["ANTHROPIC_BASE_URL"], max_retries=0)
-        tools: Any = [{"name": "read_log", "input_schema": {"type": "object"}}]
+        tools: Any = [{"name": name, "input_schema": {"type": "object"}} for name in ("read_log", "Read")]
         given: Any = {"model": MODEL, "max_tokens": 99, "tools": tools}
         assert sdk.messages.create(messages=conversation(4), **given).content[0].text == "fine"
         assert [reason.startswith("prompt is too long") for reason in server.refusals] == [True]
@@ -373,7 +373,7 @@ def test_thinking_that_no_longer_fits_is_left_out_after_the_first_refusal(tmp_pa
         proxy(tmp_path, anthropic=server.url) as running,
     ):
         sdk = anthropic.Anthropic(api_key=KEY, base_url=running.environment["ANTHROPIC_BASE_URL"], max_retries=0)
-        tools: Any = [{"name": "read_log", "input_schema": {"type": "object"}}]
+        tools: Any = [{"name": name, "input_schema": {"type": "object"}} for name in ("read_log", "Read")]
         messages: Any = [{"role": "user", "content": "What happened?"}]
         for _ in range(5):
             reply: Any = sdk.messages.create(

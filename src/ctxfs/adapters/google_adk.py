@@ -45,7 +45,9 @@ class CtxfsPlugin(BasePlugin):
         """Replace what is due in the request."""
         parts = list(_parts_of(llm_request.contents))
         host = HostCache(at_end=getattr(llm_request, "cache_config", None) is not None)  # ADK caches all but new ones
-        edits = await self.history_in(callback_context).arewrite(parts, branch=callback_context.agent_name, host=host)
+        history = self.history_in(callback_context)
+        tools = list(llm_request.tools_dict)
+        edits = await history.arewrite(parts, branch=callback_context.agent_name, host=host, tools=tools)
         llm_request.contents = _applied(llm_request.contents, edits)
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:

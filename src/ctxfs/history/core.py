@@ -100,8 +100,12 @@ class HistoryCore:
         *,
         is_own: bool = False,
         host: HostCache = NO_HOST_CACHE,
+        can_read: bool = True,
     ) -> Edits:
-        """See ``History.rewrite``; ``is_own``: the parts' contents cannot change later."""
+        """See ``History.rewrite``; ``is_own``: the parts' contents cannot change later.
+
+        ``can_read``: False replaces nothing new, since no tool of the request could open it.
+        """
         kept = self._branch(branch)
         kept.view.follow_host(host)
         kept.unsettled |= kept.view.update(shown, is_own=is_own)
@@ -109,11 +113,12 @@ class HistoryCore:
         plan = kept.view.transcript.plan() if due else Plan()
         if due:
             kept.overhead_tokens, kept.failed = overhead_tokens, False
-            self._decide(kept, plan)
-            kept.overflow = self._reduced(kept, kept.controller.fit(kept.counted_tokens, self.counting))
+            if can_read:
+                self._decide(kept, plan)
+                kept.overflow = self._reduced(kept, kept.controller.fit(kept.counted_tokens, self.counting))
             spare = kept.view.transcript.before_next_eviction()
             kept.marks.sent(tuple([item.message for item in kept.view.items]), spare=spare)
-            kept.unsettled = kept.failed
+            kept.unsettled = kept.failed or not can_read
         kept.view.sent_at = self._settings.clock()
         text = "session %s, branch %r: %d parts take %d tokens, %d of them replaced"
         _log.debug(text, self.fs.session_id, branch, len(shown), kept.counted_tokens, len(kept.view.replaced))

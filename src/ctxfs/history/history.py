@@ -1,7 +1,7 @@
 """For a history that a framework owns: parts in, edits out, from any thread and any event loop."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -21,7 +21,7 @@ from ctxfs.history.host_cache import NO_HOST_CACHE, HostCache
 from ctxfs.history.parts import Edits, Part, checked_parts, result_content
 from ctxfs.history.settings import HistorySettings
 from ctxfs.history.views import VIEWS, Api
-from ctxfs.history.wire import Body
+from ctxfs.history.wire import Body, tools_in
 from ctxfs.history.wire_memories import WireMemories
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import UsageLike
@@ -152,6 +152,7 @@ class History:
     def _forget(self) -> None:
         """Forget the requests that were read."""
         self._memories = WireMemories()
+        self._told_unread = False
 
     def _after_fork(self) -> None:
         self._inherited = fs = self._core.fs  # its handles are the parent's: they are never closed here
@@ -207,7 +208,13 @@ class History:
     # On the wire -----------------------------------------------------------------------------------------------------
 
     def rewrite(
-        self, parts: Sequence[Part], *, branch: str = "", overhead_tokens: int = 0, host: HostCache = NO_HOST_CACHE
+        self,
+        parts: Sequence[Part],
+        *,
+        branch: str = "",
+        overhead_tokens: int = 0,
+        host: HostCache = NO_HOST_CACHE,
+        tools: Collection[str] = (),
     ) -> Edits:
         """Return what to replace in a history before it is sent; call it before each call of the model.
 
@@ -222,6 +229,8 @@ class History:
                 and decided, but each has its own prompt cache and window.
             overhead_tokens: the size of all else in the request, such as the tools' schemas, by the counter.
             host: what the framework asks of the prompt cache in this request; once seen, it counts from then on.
+            tools: the names of the request's tools. If none of them is ``read_tool``, nothing new is replaced, since
+                the model could not open it, and that is logged once. (): not known.
 
         Raises:
             TranscriptError: something among the parts is not one; nothing was decided.
@@ -233,17 +242,26 @@ class History:
         require_kind("host", host, HostCache, "HostCache(...)")
         checked = checked_parts(parts)
         with self._core.used():
-            return self._core.rewrite(checked, branch, overhead_tokens, host=host)
+            can_read = self._can_read(tools)
+            return self._core.rewrite(checked, branch, overhead_tokens, host=host, can_read=can_read)
 
     async def arewrite(
-        self, parts: Sequence[Part], *, branch: str = "", overhead_tokens: int = 0, host: HostCache = NO_HOST_CACHE
+        self,
+        parts: Sequence[Part],
+        *,
+        branch: str = "",
+        overhead_tokens: int = 0,
+        host: HostCache = NO_HOST_CACHE,
+        tools: Collection[str] = (),
     ) -> Edits:
         """``rewrite``, awaited."""
-        work = partial(self.rewrite, checked_parts(parts), branch=branch, overhead_tokens=overhead_tokens, host=host)
-        return await to_thread.run_sync(work)
+        given = partial(self.rewrite, branch=branch, overhead_tokens=overhead_tokens, host=host, tools=tools)
+        return await to_thread.run_sync(given, checked_parts(parts))
 
     def messages(self, body: Body, *, branch: str = "") -> Body:
         """Return a request to the Messages API, given as it would be sent, with what is due replaced.
+
+        If it has tools, but none with which the model could open it, nothing new is replaced: see ``rewrite``.
 
         Unchanged messages are the same objects; changed ones keep their fields: ids, ``cache_control``, unknown ones.
         Raises what ``rewrite`` raises, and ``TranscriptError`` if the body is not such a request.
@@ -282,10 +300,25 @@ class History:
         beside = view.beside(body)
         with self._core.used():
             overhead = self._core.counting.count(json_codec.dumps_text(beside)) if beside else 0
-            edits = self._core.rewrite(parts, branch, overhead, is_own=is_own, host=view.host_cache(body))
+            can_read = self._can_read(tools_in(body))
+            host = view.host_cache(body)
+            edits = self._core.rewrite(parts, branch, overhead, is_own=is_own, host=host, can_read=can_read)
         if edits.overflow is not None:
             _log.warning("session %s: %s", self.session_id, edits.overflow)
         return view.applied(body, edits), edits
+
+    def _can_read(self, tools: Collection[str]) -> bool:
+        """Whether one of a request's tools opens what placeholders name; if none does, that is logged once."""
+        can_read = self._settings.can_read(tools)
+        if not can_read and not self._told_unread:
+            self._told_unread = True
+            _log.warning(
+                "session %s: requests have no tool %r, so nothing more is replaced in them: give the model the tools "
+                "of the history, or name the tool that opens files: History(read_tool=...)",
+                self.session_id,
+                self._settings.read_tool,
+            )
+        return can_read
 
     # At the source ---------------------------------------------------------------------------------------------------
 

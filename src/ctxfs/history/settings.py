@@ -1,7 +1,7 @@
 """The settings of a session's histories, checked and complete. Pure."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from ctxfs.checks import require_bool, require_int, require_kind, require_model, require_number
@@ -99,6 +99,15 @@ class HistorySettings:
             f"the model of a History whose requests name {sent!r}",
             f"it assumes {' and '.join(assumed)}; give it the model, as History(model={sent!r})",
         )
+
+    def can_read(self, tools: Collection[str]) -> bool:
+        """Whether one of these tools of a request opens what placeholders name.
+
+        No tools at all say nothing: such a request asks for a text. A host may put a server before a tool's name.
+        """
+        wanted = self.read_tool.casefold()
+        names = [name.casefold() for name in tools]
+        return not names or any(name == wanted or name.endswith(f"__{wanted}") for name in names)
 
     @property
     def clock(self) -> Callable[[], float]:

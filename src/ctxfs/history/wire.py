@@ -19,6 +19,7 @@ __all__ = [
     "messages_in",
     "parts_in",
     "spread",
+    "tools_in",
 ]
 
 Body = Mapping[str, Any]
@@ -48,6 +49,21 @@ def messages_in(body: Body, key: str) -> list[Mapping[str, Any]]:
         if not isinstance(message, Mapping):
             raise TranscriptError([f"{key}[{number}] is not a message: {message!r:.80}"])
     return messages
+
+
+def tools_in(body: Body) -> list[str]:
+    """The names of the tools in the body of a request to any of the three APIs, as far as they have one."""
+    found = body.get("tools")
+    tools = found if isinstance(found, list | tuple) else ()
+    names: list[str] = []
+    for tool in tools:
+        given = tool if isinstance(tool, Mapping) else to_plain(tool)
+        function = given.get("function") if isinstance(given, Mapping) else None
+        holder = function if isinstance(function, Mapping) else given
+        name = holder.get("name") if isinstance(holder, Mapping) else None
+        if isinstance(name, str):
+            names.append(name)
+    return names
 
 
 _METHODS = {"messages": "messages() or chat()", "input": "responses()"}
