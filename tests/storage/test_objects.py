@@ -437,6 +437,31 @@ def test_what_a_killed_writer_left_is_an_orphan() -> None:
     assert session.delete_orphans() == 0
 
 
+def test_a_session_whose_oldest_objects_expired_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """What is gone is not listed, so that opening and ``verify`` report it; the rest is there, and it goes on."""
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    for number in range(40):
+        commit(session, f"f{number:02}")
+    session.close()
+    opened(bucket, clock, write=False)
+    assert not caplog.records
+    for key in sorted(key for key in bucket.objects if "/s/" in key)[:6]:
+        del bucket.objects[key]
+    reader = opened(bucket, clock, write=False)
+    (record,) = caplog.records
+    assert "5 of its files are gone from the store" in record.getMessage()
+    assert "lifecycle rule" in record.getMessage()
+    assert reader.names("") == [f"f{number:02}" for number in range(5, 40)]
+    with pytest.raises(NotStored):
+        reader.read("f00", 0, None)
+    assert reader.read("f39", 0, None) == b"data"
+    writer = opened(bucket, clock)
+    commit(writer, "f40")
+    writer.remove()
+    assert len(bucket.objects) == 1
+
+
 def test_a_removal_that_was_interrupted_is_a_removal() -> None:
     bucket, clock = MemoryBucket(), Clock()
     session = opened(bucket, clock)

@@ -1,6 +1,7 @@
 """The segments of a session in a bucket: reading them, and writing the next one. Blocks; not thread-safe."""
 
 import hashlib
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -33,6 +34,8 @@ from ctxfs.storage.objects.segments import (
 )
 
 __all__ = ["SESSIONS", "SegmentRow", "session_prefix"]
+
+logger = logging.getLogger("ctxfs.storage")
 
 SESSIONS: Final = "sessions/"
 """Under this prefix each session has an empty object, whose key names it, so that sessions can be listed."""
@@ -82,13 +85,42 @@ class SegmentRow:
         Missing or void segments are valid if a later one says that the session was removed or rewritten.
         Raises ``StorageError`` if a segment is missing without such a later one.
         """
-        if not self.log.end:
+        is_first = not self.log.end
+        if is_first:
             self._read_chunks()
         if self._take_listed() is not None and (missing := self._take_listed()) is not None:
             key = segment_key(missing)
             raise StorageError(
                 f"session {self._session_id}: segment {missing} is missing from the object store ({key})"
             )
+
+        if is_first and self._covered:
+            self._look_for_oldest()
+
+    def _look_for_oldest(self) -> None:
+        """Drop the contents whose objects are gone, if the oldest one is: an expiry rule of the bucket takes it first.
+
+        Chunks hide that segments are missing. A full check would list every object of the session at each opening.
+        """
+        oldest = next((at for parts in self.log.files.values() for at in parts if at.size), None)
+        if oldest is None:
+            return
+        try:
+            self._bucket.get_range(self._prefix + oldest.key, oldest.offset, 1)
+        except NotStored:
+            pass
+        else:
+            return
+        there = {key.removeprefix(self._prefix) for key in self._bucket.keys(self._prefix)}
+        gone = [name for name, parts in self.log.files.items() if any(at.key not in there for at in parts)]
+        for name in gone:
+            del self.log.files[name]
+        logger.warning(
+            "session %s: %d of its files are gone from the store, the oldest first. Does the bucket have a lifecycle "
+            "rule that expires objects? It must not: a session needs all of them, however old they are",
+            self._session_id,
+            len(gone),
+        )
 
     def _take_listed(self) -> int | None:
         """Take in the listed segments; return the number of the first one that is missing, or None."""
