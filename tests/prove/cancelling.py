@@ -2,7 +2,7 @@
 
 A cancel scope of anyio's, on asyncio and on trio, cancels until it is left. What asyncio has of its own cancels once:
 ``Task.cancel()``, here up to three times, some awaits apart, so that the later ones hit the cleaning up after the
-first; and ``asyncio.timeout``.
+first; and ``asyncio.timeout``. A shutdown cancels every task of ``asyncio.all_tasks()``, not the caller's only.
 """
 
 import asyncio
@@ -19,8 +19,9 @@ from trio.lowlevel import Task as TrioTask
 __all__ = ["NATIVE", "WAYS", "backend_of", "cancelled_at", "is_repeated"]
 
 _TIMES = {"Task.cancel()": 1, "Task.cancel() twice": 2, "Task.cancel() three times": 3}
+_ALL_TASKS = {"all_tasks()": 1, "all_tasks() twice": 2}
 _TIMEOUT = "asyncio.timeout"
-NATIVE = (*_TIMES, _TIMEOUT)
+NATIVE = (*_TIMES, *_ALL_TASKS, _TIMEOUT)
 WAYS = ("scope on asyncio", "scope on trio", *NATIVE)
 
 Operation = Callable[[], Awaitable[Any]]
@@ -33,7 +34,7 @@ def backend_of(way: str) -> str:
 
 def is_repeated(way: str) -> bool:
     """Whether ``way`` cancels more than once."""
-    return _TIMES.get(way, 1) > 1
+    return {**_TIMES, **_ALL_TASKS}.get(way, 1) > 1
 
 
 async def cancelled_at(way: str, number: int, operation: Operation, *, apart: int = 1) -> int:
@@ -49,7 +50,10 @@ async def cancelled_at(way: str, number: int, operation: Operation, *, apart: in
         case "asyncio.timeout":
             return await _timeout(number, operation)
         case _:
-            return await _task_cancel(range(number, number + apart * _TIMES[way], apart), operation)
+            times = {**_TIMES, **_ALL_TASKS}[way]
+            return await _task_cancel(
+                range(number, number + apart * times, apart), operation, everyone=way in _ALL_TASKS
+            )
 
 
 class _Steps:
@@ -61,6 +65,7 @@ class _Steps:
         self._count = 0
         self._ended = False
         self.fired = 0
+        self.begun = set[Any]()  # one that has not begun does nothing when it is cancelled, and anyio's then warn
 
     def step(self) -> None:
         self._count += 1
@@ -92,6 +97,7 @@ class _Steps:
         """Make tasks that are watched too."""
 
         async def watched() -> Any:
+            self.begun.add(asyncio.current_task())
             return await self.watch(inner)
 
         return asyncio.Task(watched(), loop=loop, **settings)
@@ -108,7 +114,7 @@ async def _scope_on_asyncio(number: int, operation: Operation) -> int:
     return steps.fired
 
 
-async def _task_cancel(numbers: range, operation: Operation) -> int:
+async def _task_cancel(numbers: range, operation: Operation, *, everyone: bool) -> int:
     async def run() -> None:
         with suppress(asyncio.CancelledError):
             await operation()
@@ -119,7 +125,8 @@ async def _task_cancel(numbers: range, operation: Operation) -> int:
         await asyncio.sleep(0)
 
     def cancel() -> None:
-        task.cancel()
+        for one in asyncio.all_tasks() & steps.begun if everyone else {task}:
+            one.cancel()
 
     steps = _Steps(numbers, cancel)
     with _watching(steps):

@@ -3,11 +3,13 @@
 import asyncio
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import anyio
 import anyio.lowlevel
@@ -27,6 +29,7 @@ from ctxfs.llm.messages import AssistantMessage, Content, ToolCall, ToolMessage,
 from ctxfs.materialize import Materialize, Materializer
 from ctxfs.session.archive import read_archive
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.journal_writer import JournalWriter
 from ctxfs.storage.local import LocalStore
 from ctxfs.testing import MemoryDisk, MemoryStore, ScriptedModel
 from ctxfs.testing.scripted import Turn
@@ -41,7 +44,16 @@ from prove.parts import MEMORY, Part, Result
 from prove.play import check_request
 from session_items import evicted, tool_result, user_message
 
-__all__ = ["AGENT_OPERATIONS", "ALL", "FS_OPERATIONS", "OPERATIONS", "PART", "cancel_everywhere", "controls"]
+__all__ = [
+    "AGENT_OPERATIONS",
+    "ALL",
+    "FS_OPERATIONS",
+    "OPERATIONS",
+    "PART",
+    "cancel_everywhere",
+    "controls",
+    "listed_tasks",
+]
 
 _ID = "session_20260101_000000_aaaaaa"
 _FORK_ID = "session_20260101_000000_bbbbbb"
@@ -607,6 +619,18 @@ class _ShieldedAgent(Agent):
     _settle = _in_scopes_only(Agent._settle)
 
 
+@contextmanager
+def listed_tasks() -> Iterator[None]:
+    """What ctxfs was like when ``asyncio.all_tasks()`` returned its tasks too, and nothing looked at the log again."""
+
+    async def settle(writer: JournalWriter) -> bool:
+        writer._begun = None
+        return False
+
+    with patch.object(asyncio, "_unregister_task", lambda _: None), patch.object(JournalWriter, "_settle", settle):
+        yield
+
+
 def controls() -> dict[str, bool]:
     """Operations that are broken on purpose, and whether cancelling them is seen to break something."""
 
@@ -625,10 +649,14 @@ def controls() -> dict[str, bool]:
                 lambda cancel: _agent_attempt(cancel, "agent: query", _ShieldedAgent),
             ),
         }
-        return {
+        seen = {
             what: bool((await _each_await(attempt, what, way, enough=0)).wrong)
             for what, (way, attempt) in broken.items()
         }
+        with listed_tasks():
+            what = "tasks that the loop lists"
+            found = await _each_await(lambda cancel: _attempt(cancel, reply, past), what, "all_tasks()", enough=0)
+            return {**seen, what: bool(found.wrong)}
 
     return anyio.run(run)
 

@@ -82,7 +82,8 @@ class LiveTranscript:
         async with self.lock:
             if not self.fs.is_open:
                 raise SessionClosed(f"session {self.fs.session_id} is not open: `async with` it, or call open()")
-            await self.settle()
+            if not self._agrees:
+                await self.settle()
             self._agrees = False
             try:
                 yield
