@@ -621,13 +621,19 @@ class _ShieldedAgent(Agent):
 
 @contextmanager
 def listed_tasks() -> Iterator[None]:
-    """What ctxfs was like when ``asyncio.all_tasks()`` returned its tasks too, and nothing looked at the log again."""
+    """What ctxfs was like before: ``asyncio.all_tasks()`` returns its tasks, nothing looks at the log again, and of two
+    lines of one number the first counts.
+    """
 
     async def settle(writer: JournalWriter) -> bool:
         writer._begun = None
         return False
 
-    with patch.object(asyncio, "_unregister_task", lambda _: None), patch.object(JournalWriter, "_settle", settle):
+    with (
+        patch.object(asyncio, "_unregister_task", lambda _: None),
+        patch.object(JournalWriter, "_settle", settle),
+        patch("ctxfs.session.journal._added_to", side_effect=ValueError("it comes after the same number")),
+    ):
         yield
 
 
