@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ctxfs.cli.commands import COMMANDS
+from ctxfs.cli.commands import COMMANDS, COMPLETE_VARIABLE
 from ctxfs.cli.pager import paged
 from ctxfs.errors import ArchiveError, ContentGone, CorruptContent, CorruptJournal, CtxfsError, NotStored
 from ctxfs.version import VERSION_LINE
@@ -102,6 +102,15 @@ class _Group(TyperGroup):
         super().__init__(**settings)
         self.commands: Any = _Commands()
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Offer the commands without importing them; see ``click.Group.shell_complete``."""
+        options = super(TyperGroup, self).shell_complete(ctx, incomplete if incomplete.startswith("-") else "--help")
+        if incomplete.startswith("-"):
+            return options
+        item = type(options[0])  # of click, or of the click that newer versions of typer have of their own
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        return [item(name, help=COMMANDS[name].summary) for name in names]
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as typer calls it
         """List the commands without importing them."""
         with formatter.section("Commands"):
@@ -176,6 +185,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     _log_nothing()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a character that the terminal cannot show is replaced
+    if COMPLETE_VARIABLE in os.environ:
+        # Slow to import, and only a shell asks for it.
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # noqa: PLC0415
+
+        completion_init()
     try:
         code = app(arguments, prog_name="ctxfs", standalone_mode=False)
         sys.stdout.flush()

@@ -19,6 +19,7 @@ from ctxfs.cleanup.verification import CheckedSession
 from ctxfs.cleanup.verification import check as check_sessions
 from ctxfs.cli.amounts import share_of, size_bytes, span_s
 from ctxfs.cli.columns import print_columns, print_line
+from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, Unasked
 from ctxfs.cli.output import for_terminal, print_json
 from ctxfs.cli.session import find_session, find_sessions, sessions_at, stores_of
@@ -31,7 +32,11 @@ __all__ = ["check", "du", "forget", "prune", "tag"]
 
 Sessions = Annotated[
     list[str] | None,
-    typer.Argument(metavar="SESSION", help="Ids of sessions, beginnings of ids, or 'last'; all of them if left out."),
+    typer.Argument(
+        metavar="SESSION",
+        autocompletion=known_sessions,
+        help="Ids of sessions, beginnings of ids, or 'last'; all of them if left out.",
+    ),
 ]
 OlderThan = Annotated[
     float | None,
@@ -55,7 +60,10 @@ class By(StrEnum):
 
 def du(
     session: Annotated[
-        str | None, typer.Argument(metavar="SESSION", help="One session only; all of them if left out.")
+        str | None,
+        typer.Argument(
+            metavar="SESSION", autocompletion=known_sessions, help="One session only; all of them if left out."
+        ),
     ] = None,
     *,
     by: Annotated[

@@ -9,6 +9,7 @@ import typer
 from ctxfs.cleanup.erasing import Erasure, erase_plan
 from ctxfs.cleanup.erasing import erase as erase_contents
 from ctxfs.cli.columns import print_columns, print_line
+from ctxfs.cli.completion import known_items
 from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, Unasked
 from ctxfs.cli.output import for_terminal, print_json
 from ctxfs.cli.session import find_session, sessions_at, stores_of
@@ -24,7 +25,11 @@ def erase(
     session: SessionArgument,
     items: Annotated[
         list[str],
-        typer.Argument(metavar="ITEM", help="The items' ids, as `ctxfs ls` shows them, or the paths of their files."),
+        typer.Argument(
+            metavar="ITEM",
+            autocompletion=known_items,
+            help="The items' ids, as `ctxfs ls` shows them, or the paths of their files.",
+        ),
     ],
     *,
     reason: Annotated[

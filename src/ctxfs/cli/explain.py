@@ -9,6 +9,7 @@ import anyio
 import typer
 from rich.console import Console
 
+from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.options import AsJson, Root, StoreUrl
 from ctxfs.cli.output import Reasons, console, for_terminal, label, print_json, table, tokens
 from ctxfs.cli.session import SessionsAt, open_session, session_or_file, sessions_at
@@ -25,6 +26,7 @@ _Session = Annotated[
     str,
     typer.Argument(
         metavar="SESSION",
+        autocompletion=known_sessions,
         help="A session's id, the beginning of one, 'last' for the newest, or the file of a recorded session.",
     ),
 ]

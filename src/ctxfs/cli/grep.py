@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import anyio
 import typer
 
+from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.grep_all import Search, grep_all
 from ctxfs.cli.grep_output import Form, Printer
 from ctxfs.cli.item_search import Query
@@ -37,6 +38,7 @@ def grep(
         list[str],
         typer.Argument(
             metavar="[SESSION] PATTERN",
+            autocompletion=known_sessions,
             help="A session's id, the beginning of one, or 'last' (not with --all). Then an RE2 regular expression.",
         ),
     ],

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ctxfs.cli.amounts import moment
+from ctxfs.cli.completion import known_items, known_sessions
 
 __all__ = [
     "ROOT_VARIABLE",
@@ -44,9 +45,16 @@ StoreUrl = Annotated[
     ),
 ]
 SessionArgument = Annotated[
-    str, typer.Argument(metavar="SESSION", help="A session's id, the beginning of one, or 'last' for the newest.")
+    str,
+    typer.Argument(
+        metavar="SESSION",
+        autocompletion=known_sessions,
+        help="A session's id, the beginning of one, or 'last' for the newest.",
+    ),
 ]
-ItemArgument = Annotated[str, typer.Argument(metavar="ITEM", help="An item's id, or the beginning of one.")]
+ItemArgument = Annotated[
+    str, typer.Argument(metavar="ITEM", autocompletion=known_items, help="An item's id, or the beginning of one.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Only show what would be done.")]
 Unasked = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]

@@ -9,6 +9,7 @@ import anyio
 import typer
 
 from ctxfs.cli.columns import print_columns, print_line
+from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.listed import listed
 from ctxfs.cli.options import AsJson, Root, SessionArgument, Since, StoreUrl, Unasked
 from ctxfs.cli.output import for_terminal, print_json, tokens
@@ -165,7 +166,10 @@ async def _verify(root: SessionsAt, session: str, as_json: bool) -> bool:
 
 def rm(
     sessions: Annotated[
-        list[str], typer.Argument(metavar="SESSION", help="Ids of sessions, beginnings of ids, or 'last'.")
+        list[str],
+        typer.Argument(
+            metavar="SESSION", autocompletion=known_sessions, help="Ids of sessions, beginnings of ids, or 'last'."
+        ),
     ],
     yes: Unasked = False,
     root: Root = None,

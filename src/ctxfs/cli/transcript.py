@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import anyio
 import typer
 
+from ctxfs.cli.completion import known_items
 from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import Reasons, console, label, print_json, table, tokens, write
 from ctxfs.cli.session import SessionsAt, find_entry, open_session, sessions_at
@@ -198,7 +199,10 @@ def _changes_keys(changes: Changes) -> dict[str, Any]:
 
 def history(
     session: SessionArgument,
-    item: Annotated[str | None, typer.Argument(metavar="ITEM", help="An item's id; all items if left out.")] = None,
+    item: Annotated[
+        str | None,
+        typer.Argument(metavar="ITEM", autocompletion=known_items, help="An item's id; all items if left out."),
+    ] = None,
     root: Root = None,
     store: StoreUrl = None,
     as_json: AsJson = False,

@@ -10,6 +10,7 @@ from typing import Annotated
 import anyio
 import typer
 
+from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.options import Root, StoreUrl
 from ctxfs.cli.output import for_terminal, write_private
 from ctxfs.cli.session import SessionsAt, find_session, session_or_file, sessions_at, stores_of
@@ -23,6 +24,7 @@ _Shown = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="SESSION|FILE",
+        autocompletion=known_sessions,
         help="A session's id, the beginning of one, or 'last' for the newest; or files and folders of recordings "
         "(default: the list of sessions).",
         show_default=False,
