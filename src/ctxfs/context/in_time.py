@@ -1,5 +1,6 @@
 """The past of a context: its contents at each model call, and the way back for evicted items."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from ctxfs.context.resume import go_back
 from ctxfs.errors import ContextOverflow
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import AssistantMessage
+from ctxfs.llm.wire_names import tool_names
+from ctxfs.placeholder.text import READ_TOOL
 from ctxfs.session.records import Record
 from ctxfs.steps import run_in_steps
 from ctxfs.timeline.back import Back, pinned, restored, undone, unpinned
@@ -18,6 +21,8 @@ from ctxfs.timeline.reading import past_request, read_timeline
 from ctxfs.timeline.request import PastRequest
 
 __all__ = ["ContextInTime"]
+
+_log = logging.getLogger("ctxfs.context")
 
 
 class ContextInTime(ContextHeld):
@@ -30,13 +35,23 @@ class ContextInTime(ContextHeld):
         """The definitions of the tools that you send with every call, as JSON data; None: not known.
 
         Set them, so that they are recorded with the requests, once in a session; ``request_at`` shows them. They are
-        not counted: see ``overhead_tokens``. Setting raises ``ConfigError`` if they are not JSON.
+        not counted: see ``overhead_tokens``. Setting raises ``ConfigError`` if they are not JSON, and logs a warning if
+        none of them is named as placeholders say: see ``ctxfs.tools.read_tool``.
         """
         return None if self._requests.tools is None else self._requests.tools.tools
 
     @tools.setter
     def tools(self, tools: Iterable[Mapping[str, Any]] | None) -> None:
-        self._requests.tools = None if tools is None else definitions_of(tools)
+        defined = None if tools is None else definitions_of(tools)
+        self._requests.tools = defined
+        names = [] if defined is None else tool_names(defined.tools)
+        if names and READ_TOOL not in names:
+            _log.warning(
+                "session %s: of the tools, none is named %r, so the model cannot open what placeholders name: add "
+                "read_tool(context.fs)",
+                self.fs.session_id,
+                READ_TOOL,
+            )
 
     async def request_at(self, call: int) -> PastRequest:
         """The request of a call of the model as it was sent: messages, system prompt, tools and cache breakpoints.

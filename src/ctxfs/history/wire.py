@@ -8,6 +8,7 @@ from ctxfs.history.host_cache import NO_HOST_CACHE, HostCache
 from ctxfs.history.parts import Part, Replacement
 from ctxfs.jsontext.codec import json_copy
 from ctxfs.llm.messages import Block, to_plain
+from ctxfs.llm.wire_names import tool_names
 
 __all__ = [
     "Body",
@@ -52,18 +53,9 @@ def messages_in(body: Body, key: str) -> list[Mapping[str, Any]]:
 
 
 def tools_in(body: Body) -> list[str]:
-    """The names of the tools in the body of a request to any of the three APIs, as far as they have one."""
+    """The names of the tools in the body of a request to any of the three APIs."""
     found = body.get("tools")
-    tools = found if isinstance(found, list | tuple) else ()
-    names: list[str] = []
-    for tool in tools:
-        given = tool if isinstance(tool, Mapping) else to_plain(tool)
-        function = given.get("function") if isinstance(given, Mapping) else None
-        holder = function if isinstance(function, Mapping) else given
-        name = holder.get("name") if isinstance(holder, Mapping) else None
-        if isinstance(name, str):
-            names.append(name)
-    return names
+    return tool_names([to_plain(tool) for tool in found]) if isinstance(found, list | tuple) else []
 
 
 _METHODS = {"messages": "messages() or chat()", "input": "responses()"}

@@ -13,7 +13,7 @@ from typing import Any
 from ctxfs.llm.base import Reply, ToolSchema
 from ctxfs.llm.messages import AssistantMessage, Block
 
-__all__ = ["ANTHROPIC", "WireLimits", "WireNames", "with_options", "with_own_names"]
+__all__ = ["ANTHROPIC", "WireLimits", "WireNames", "tool_names", "with_options", "with_own_names"]
 
 NEED_TOOLS = ("tool_choice", "parallel_tool_calls")
 """Options that a provider refuses in a request without tools, such as the one for a summary."""
@@ -110,6 +110,19 @@ def with_own_names(reply: Reply, tools: Iterable[ToolSchema], limits: WireLimits
         return reply
     named = [{**b, "name": own.get(b["name"], b["name"])} if b["type"] == "tool_use" else b for b in content]
     return replace(reply, message=AssistantMessage(tuple(named)))
+
+
+def tool_names(definitions: Iterable[Any]) -> list[str]:
+    """The names in the definitions of tools, in the form of any of the APIs; what has no name is left out."""
+    names: list[str] = []
+    for definition in definitions:
+        if not isinstance(definition, Mapping):
+            continue
+        function = definition.get("function")
+        name = (function if isinstance(function, Mapping) else definition).get("name")
+        if isinstance(name, str):
+            names.append(name)
+    return names
 
 
 def with_options(
