@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -16,6 +17,7 @@ from ctxfs.history import History, Part
 from ctxfs.llm.base import Usage
 from ctxfs.llm.messages import AssistantMessage, UserMessage
 from ctxfs.storage import LocalSessions
+from ctxfs.view.app import MOST_STREAMS
 from ctxfs.view.server import ViewServer
 from patience import HANGS_S
 from view.served import serving
@@ -206,6 +208,32 @@ def test_a_session_that_grows_is_followed(tmp_path: Path) -> None:
             assert "data: 2" in lines, "perhaps after an event for the question alone"
         assert get(f"{url}session/live/timeline.json").json()["calls"] == [1, 2]
         assert json.loads(get(f"{url}session/live/timeline.json").text)["bills"] is None
+
+
+@pytest.mark.slow
+def test_only_so_many_pages_follow_sessions(root: Path) -> None:
+    with serving(root) as url, ExitStack() as streams:
+        address = f"{url}session/{SESSION}/events"
+        assert "retry" in followed(address, streams, version="9" * 5_000)
+        for _ in range(MOST_STREAMS - 1):
+            followed(address, streams)
+        refused = get(address)
+        assert refused.status_code == 503
+        assert "close some" in refused.text
+        assert get(url).status_code == 200
+        streams.close()
+        while True:  # the server notices that a page is gone when it next looks
+            with httpx2.stream("GET", address, timeout=HANGS_S) as again:
+                if again.status_code == 200:
+                    break
+
+
+def followed(address: str, streams: ExitStack, **query: str) -> str:
+    """The first line of a stream of events, which stays open."""
+    answer = streams.enter_context(httpx2.stream("GET", address, params=query, timeout=HANGS_S))
+    lines = answer.iter_lines()
+    streams.callback(id, lines)  # without a reference to it, it would close the stream
+    return str(next(lines))
 
 
 def test_a_damaged_session_hides_no_other_one(root: Path, tmp_path: Path) -> None:

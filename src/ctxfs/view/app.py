@@ -2,8 +2,8 @@
 
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
@@ -35,10 +35,13 @@ __all__ = ["ViewApp"]
 
 LOOKS_EVERY_S = 0.5
 """How often a running session is checked for changes."""
+MOST_STREAMS = 64
+"""The most pages that follow sessions at the same time: each looks for changes twice a second."""
 NOT_FOUND = 404
 REFUSED = 403
 WRONG = 400
 FAILED = 500
+TOO_MANY = 503
 
 
 @dataclass(slots=True)
@@ -60,6 +63,7 @@ class ViewApp:
     may_write: str = ""
     _pages: Pages = field(default_factory=Pages)
     _static: Mapping[str, tuple[bytes, str]] = field(default_factory=static_files)
+    _streams: int = 0
 
     def asgi(self) -> ASGIApp:
         """The application for a server."""
@@ -231,12 +235,15 @@ class ViewApp:
 
     async def _events(self, request: Request) -> Response:
         """Send an event whenever the session grows, and a comment now and then, to notice when the client is gone."""
+        if self._streams >= MOST_STREAMS:
+            said = f"{MOST_STREAMS} pages follow sessions already: close some, and load this one again"
+            return PlainTextResponse(said, TOO_MANY)
         opened = await self.sessions.get(request.path_params["session"])
-        given = request.query_params.get("version", "")
+        quiet, seen = 0, number_in(request.query_params, "version", opened.version)
 
-        async def changes() -> AsyncIterator[str]:
+        async def changes() -> AsyncGenerator[str]:
+            nonlocal quiet, seen
             yield "retry: 1000\n\n"
-            quiet, seen = 0, int(given) if given.isdecimal() else opened.version
             while True:
                 await opened.refresh()  # another request may have refreshed it in the meantime
                 quiet += 1
@@ -247,7 +254,18 @@ class ViewApp:
                     yield ": still here\n\n"
                 await anyio.sleep(LOOKS_EVERY_S)
 
-        return StreamingResponse(changes(), media_type="text/event-stream")
+        async def counted() -> AsyncIterator[str]:
+            if self._streams >= MOST_STREAMS:  # others may have begun since the request was looked at
+                return
+            self._streams += 1
+            try:
+                async with aclosing(changes()) as events:
+                    async for event in events:
+                        yield event
+            finally:
+                self._streams -= 1
+
+        return StreamingResponse(counted(), media_type="text/event-stream")
 
 
 def _status(error: CtxfsError) -> int:
