@@ -148,6 +148,14 @@ def test_a_directory_is_tried_with_the_lock_that_sessions_use(doctor: Doctor, tm
         assert json.loads(doctor("--json", "--root", place)[1])["store"] is None
 
 
+def test_a_store_without_tables_needs_no_preparation(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["store", "init", "--store", "s3://bucket/prefix"]) == 0
+    assert capsys.readouterr().out == "s3://bucket/prefix needs no preparation\n"
+    assert run(["store", "init", "--store", "nonsense"]) == 2
+    assert "is not a place for sessions" in capsys.readouterr().err
+    assert run(["store", "drop", "--store", "s3://bucket"]) == 2
+
+
 def test_the_memory_of_a_process_is_tried_too(doctor: Doctor, tmp_path: Path) -> None:
     code, out, _ = doctor("--root", tmp_path, "--store", "memory://doctor")
     assert code == 0

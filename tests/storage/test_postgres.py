@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from ctxfs.cli.app import run
 from ctxfs.errors import ConfigError, NotStored, OutcomeUnknown, StorageError, StoreRefused, WriteFailed
 from ctxfs.storage import NewFile, stores_at
 from ctxfs.storage.answers import NoAnswer, NotSent
@@ -217,6 +218,21 @@ def _change_version(url: str, version: int) -> None:
 
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("update ctxfs_meta set version = %s", (version,))
+
+
+def test_the_command_prepares_a_database(server: Postgres, capsys: pytest.CaptureFixture[str]) -> None:
+    name = f"fresh_{uuid4().hex[:8]}"
+    _execute(server, f"create database {name}")
+    url = _as(server, database=name)
+    assert run(["sessions", "--store", url]) != 0
+    assert "ctxfs store init" in capsys.readouterr().err
+    assert run(["store", "init", "--store", url]) == 0
+    assert "is ready" in capsys.readouterr().out
+    assert run(["sessions", "--store", url]) == 0
+    assert run(["doctor", "--store", url]) == 0
+    bucket = PostgresBucket(url)
+    assert list(bucket.keys("")) == [], "doctor leaves nothing"
+    bucket.close()
 
 
 # Connections -------------------------------------------------------------------------------------------------------
