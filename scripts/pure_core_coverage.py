@@ -68,6 +68,7 @@ PURE_CORE = (
     "replay/effect.py",
     "eviction/plan.py",
     "eviction/eager.py",
+    "eviction/preview.py",
     "eviction/policy.py",
     "eviction/holds.py",
     "eviction/keep_recent.py",

@@ -4,7 +4,7 @@ Follows "Tool Output Materialization（工具输出文件化）规格". Characte
 In an agent: ``AgentConfig(materialize=Materialize())``; in your own loop: ``Context(eager=Materializer())``.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -22,7 +22,14 @@ from ctxfs.jsontext.validate import is_json
 from ctxfs.llm.messages import Content, ToolMessage, check_content, has_media, text_with
 from ctxfs.placeholder.attach import DIGEST_FRACTION, with_placeholder
 from ctxfs.placeholder.excerpts import Snippets
-from ctxfs.placeholder.text import READ_TOOL, render_advice, render_materialized, render_size
+from ctxfs.placeholder.text import (
+    READ_TOOL,
+    READING_TOOLS,
+    reading_tools,
+    render_advice,
+    render_materialized,
+    render_size,
+)
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import Key, decided_at_source, sha256_of
 from ctxfs.session.names import artifact_name, path_of, safe_name
@@ -53,8 +60,6 @@ def utf8_size(text: str) -> int:
 
 
 _SCALES = (1.0, 0.5, 0.25, 0.125)
-
-_RETRIEVAL = ("context_tail", "context_grep", "context_read", "context_list")
 
 
 @names_settings()
@@ -120,12 +125,6 @@ class Materialized:
     saved_chars: int
 
 
-def reading_tools(names: Iterable[str]) -> tuple[str, ...]:
-    """Those of ``names`` that read stored output back, as far as ctxfs knows them."""
-    present = set(names)
-    return tuple(name for name in (*_RETRIEVAL, READ_TOOL) if name in present)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Materializer:
     """The eager policy behind ``Materialize``. Pure.
@@ -149,7 +148,7 @@ class Materializer:
     ) -> tuple[EagerOffload, ContextRef] | None:
         """As ``decide``, with the reference to the stored output."""
         message = item.message
-        if not isinstance(message, ToolMessage) or item.source is not None or message.tool_name in _RETRIEVAL:
+        if not isinstance(message, ToolMessage) or item.source is not None or message.tool_name in READING_TOOLS:
             return None
         if has_media(message.content):
             return None

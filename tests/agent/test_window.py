@@ -143,7 +143,7 @@ async def test_a_failed_empty_longer_or_cut_summary_changes_nothing_and_the_run_
 
 
 async def test_a_burst_that_does_not_fit_leaves_before_it_is_sent(tmp_path: Path) -> None:
-    events, model, agent = await run(tmp_path, [produces(9000, 9000, 100), "done"])
+    events, model, agent = await run(tmp_path, [produces(9000, 9000, 100), "done"], preview_above_tokens=None)
     sent = json.dumps(model.requests[1])
     assert default_counter().count(sent) < BUDGET.limit_tokens
     assert "[Content offloaded]" in sent

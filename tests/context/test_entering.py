@@ -153,6 +153,7 @@ async def test_large_contents_are_described_beside_the_event_loop(keep_recent: d
         fs=fs,
         counter=counter,
         eager=None if keep_recent else Materializer(),
+        preview_above_tokens=None,
         window=None,
         keep_recent=keep_recent,
         on_event=lambda event: evicted.append(event.item_id) if isinstance(event, Evicted) else None,

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from ctxfs import ContextFileSystem
 from ctxfs.history import History, HostCache
 from ctxfs.llm import Usage
+from ctxfs.materialize import Materialize
 from ctxfs.tokens import default_counter
 
 TOOL = "service_log"
@@ -26,8 +27,10 @@ NEEDLE_LINE = 418
 QUESTION = "How long is the mail queue?"
 THANKS = "Thanks."
 WELCOME = "You are welcome."
-SETTINGS: dict[str, Any] = {"keep_recent": {TOOL: 1}}
-"""The settings of the history: the last result of the tool stays, all others are replaced."""
+SETTINGS: dict[str, Any] = {"keep_recent": {TOOL: 1}, "preview_above_tokens": 20_000, "materialize": Materialize()}
+"""The settings of the history: results are seen whole, the last one of the tool stays, all others are replaced.
+
+Where results are replaced at the source, that is by stricter limits."""
 
 
 def host_cache_seen(history: History) -> HostCache:

@@ -325,6 +325,7 @@ def test_a_branch_that_was_dropped_is_derived_again(tmp_path: Path) -> None:
         model="",
         offload_policy=None,
         digest_tokens=200,
+        preview_above_tokens=8_000,
         layout="text",
         compress_from_chars=None,
         read_tool="Read",
@@ -551,7 +552,7 @@ def test_every_placeholder_names_the_tool_that_opens_its_file(tmp_path: Path) ->
             parts += exchange(n)
             edits = history.rewrite(parts)
         found += [value["text"] if isinstance(value, dict) else value for value in edits.values()]
-    with History("window", **{**settings, "window": 3_000}) as history:
+    with History("window", **{**settings, "window": 3_000, "preview_above_tokens": None}) as history:
         parts = [Part("user", big(7, 900), "u"), Part("reply", [thought, {"type": "text", "text": big(1, 900)}], "r")]
         parts.append(Part("user", "And now?", "v"))
         edits = history.rewrite([*parts, *exchange(1, big(1, 900))])

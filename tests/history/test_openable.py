@@ -51,7 +51,7 @@ APIS = pytest.mark.parametrize("api", BODIES)
 
 
 def history(root: Path, read_tool: str = "Read") -> History:
-    return History("one", root_path=root, keep_recent={"log": 1}, read_tool=read_tool)
+    return History("one", root_path=root, keep_recent={"log": 1}, read_tool=read_tool, preview_above_tokens=None)
 
 
 def placeholders(body: Any) -> list[tuple[str, str]]:
@@ -103,7 +103,7 @@ def test_nothing_new_is_replaced_that_no_tool_of_the_request_opens(
 
 
 def test_a_window_that_cannot_be_kept_without_the_tool_is_not_reported_as_kept(tmp_path: Path) -> None:
-    with History("one", root_path=tmp_path, window=20_000, pricing=None) as one:
+    with History("one", root_path=tmp_path, window=20_000, pricing=None, preview_above_tokens=None) as one:
         body = messages(4, ["log", "Bash"])
         sent, edits = one.rewritten("messages", body)
         assert sent == body

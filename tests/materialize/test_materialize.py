@@ -107,7 +107,7 @@ async def test_the_stricter_limit_counts(tmp_path: Path) -> None:
 
 
 async def test_it_is_off_by_default(tmp_path: Path) -> None:
-    assert await sent_for(LOG, tmp_path, materialize=None, eviction="exact") == LOG
+    assert await sent_for(LOG, tmp_path, materialize=None, preview_above_tokens=None, eviction="exact") == LOG
     assert AgentConfig().materialize is None
 
 

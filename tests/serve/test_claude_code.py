@@ -13,7 +13,6 @@ import pytest
 from mcp import Client
 
 from ctxfs.history.structured import large_texts, with_texts
-from ctxfs.materialize import Materialize
 from ctxfs.serve.claude_code import HOOK, Plugin, plugin_at
 from ctxfs.serve.mcp import Server
 from ctxfs.session.filesystem import ContextFileSystem
@@ -22,13 +21,17 @@ from ctxfs.version import __version__
 from mcp_client import client_of
 
 PLUGIN = Path(__file__).resolve().parent.parent.parent / "plugins" / "claude-code"
-LIMITS = Materialize(max_inline_chars=1_000)
-LOG = "".join(f"line {i}\n" for i in range(500)) + "ERROR at last\n"
+LOG = "".join(f"line {i}\n" for i in range(1_500)) + "ERROR at last\n"
+"""More than the 1,000 tokens that the plug-in here sends whole."""
+
+
+def is_large(text: str) -> bool:
+    return len(text) > 1_000
 
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Any:
-    plugin = plugin_at(stores_at(tmp_path), LIMITS)
+    plugin = plugin_at(stores_at(tmp_path), preview_above_tokens=1_000)
     yield plugin
     plugin.histories.close()
 
@@ -62,7 +65,7 @@ async def test_large_texts_are_stored_and_read_back(plugin: Plugin, tmp_path: Pa
         assert 'context_tail(ref="toolu_1", lines=200)' in new["stdout"]
         assert "toolu_1.2" in new["stderr"]
         page = await said(session, "context_grep", ref="toolu_1", pattern="ERROR")
-        assert "501" in page
+        assert "1501" in page
         back = await said(session, "context_read", ref="toolu_1")
         assert await said(session, HOOK, **event([{"type": "text", "text": back}], tool_use_id="toolu_2")) == "{}"
         assert await said(session, HOOK, **event(LOG, tool_use_id="toolu_3")) != "{}"
@@ -203,11 +206,11 @@ async def test_the_user_is_told_of_what_an_open_session_could_not_store(plugin: 
 def test_each_large_text_is_found_and_replaced_in_its_place() -> None:
     block = {"type": "text", "text": LOG}
     response = {"a": [block, {"type": "image", "data": LOG}], "b": LOG, "c": "short", "d": 5, "e": {"isImage": True}}
-    found = dict(large_texts(response, LIMITS))
+    found = dict(large_texts(response, is_large))
     assert set(found) == {("a", 0, "text"), ("b",)}
     new = with_texts(response, {("a", 0, "text"): "x", ("b",): "y"})
     assert new == {**response, "a": [{**block, "text": "x"}, {"type": "image", "data": LOG}], "b": "y"}
-    assert dict(large_texts(LOG, LIMITS)) == {(): LOG}
+    assert dict(large_texts(LOG, is_large)) == {(): LOG}
     assert with_texts(LOG, {(): "x"}) == "x"
 
 

@@ -30,8 +30,8 @@ from history.test_lost_leases import Disturbed, nothing, stopped_for_long
 from mcp_client import client_of
 from patience import HANGS_S
 from serve.places import Machine, place
-from serve.test_claude_code import LIMITS, event, said
 from serve.test_claude_code import LOG as OUTPUT
+from serve.test_claude_code import event, said
 from serve.test_proxy import KEEP, LOG, MODEL, conversation, run
 
 __all__ = ["place"]
@@ -213,7 +213,7 @@ async def test_the_plug_in_stores_and_reads_back_on_another_machine(place: Machi
 @asynccontextmanager
 async def plugged(stores: SessionStores, session_id: str = "") -> AsyncIterator[Client]:
     """A client of the plug-in's server, as Claude Code starts it."""
-    plugin = plugin_at(stores, LIMITS, session_id)
+    plugin = plugin_at(stores, session_id, preview_above_tokens=1_000)
     try:
         async with client_of(Server(plugin.tools, plugin.run)) as session:
             yield session
@@ -280,7 +280,7 @@ async def test_the_plug_in_is_started_by_its_environment(tmp_path: Path) -> None
     command = StdioServerParameters(
         command=sys.executable,
         args=["-m", "ctxfs", "claude-code"],
-        env={**os.environ, "CTXFS_STORE": url, "CTXFS_MAX_INLINE_CHARS": "1000", "CLAUDE_CODE_SESSION_ID": "one"},
+        env={**os.environ, "CTXFS_STORE": url, "CTXFS_PREVIEW_ABOVE_TOKENS": "1000", "CLAUDE_CODE_SESSION_ID": "one"},
     )
     async with stdio_client(command) as (incoming, outgoing), ClientSession(incoming, outgoing) as session:
         await session.initialize()

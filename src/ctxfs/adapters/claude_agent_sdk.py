@@ -67,13 +67,11 @@ class CtxfsHooks:
         return cast("SessionStore", _Store(self.history, store))
 
     async def _after(self, event: Any, tool_use_id: str | None, context: Any) -> Any:  # noqa: ARG002
-        name, limits = event["tool_name"], self.history.limits
+        name = event["tool_name"]
         if name in self.allowed_tools:
             return {}
         try:
-            new = await arrived(
-                self.history, event["tool_response"], limits=limits, tool=name, call_id=event["tool_use_id"]
-            )
+            new = await arrived(self.history, event["tool_response"], tool=name, call_id=event["tool_use_id"])
         except CtxfsError as error:
             _log.warning("session %s: %s", self.history.session_id, error)
             return {"systemMessage": f"ctxfs could not store a tool's output: {error}"}

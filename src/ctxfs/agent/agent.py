@@ -31,7 +31,8 @@ from ctxfs.items import ContextItem
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import CUT, ChatModel, ModelRequest, Reply, Retrying
 from ctxfs.llm.messages import Message, ToolCall, ToolMessage, UserMessage
-from ctxfs.materialize import Materializer, reading_tools
+from ctxfs.materialize import Materializer
+from ctxfs.placeholder.text import reading_tools
 from ctxfs.recall.archive import PastSession
 from ctxfs.recall.status import context_status
 from ctxfs.session.filesystem import ContextFileSystem
@@ -99,6 +100,7 @@ class Agent:
             pricing=config.pricing(llm.model),
             window=window,
             eager=_eager(config, tools),
+            preview_above_tokens=config.preview_above_tokens,
             pin_tools=config.pin_tools(),
             pin_user_messages=config.pin_user_messages,
             one_commit_a_turn=config.one_commit_a_turn,

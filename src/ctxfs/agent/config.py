@@ -18,6 +18,7 @@ from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, check_preview_above
 from ctxfs.eviction.window import Summarize, Window
 from ctxfs.items import ItemType
 from ctxfs.llm.messages import Content, ToolCall
@@ -173,6 +174,11 @@ class AgentConfig:
     """What is compacted above the high-water mark, and how; None means the default rules. A policy in it counts as
     ``offload_policy``; two that differ are refused."""
 
+    preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS
+    """A new result of up to so many tokens, or an eighth of the window if that is less, is sent whole. A larger one is
+    stored, and the model sees a preview of up to 1,000 tokens. None: always whole while it fits. Where ``materialize``
+    or ``workspace`` decides about new results, it decides alone."""
+
     materialize: Materialize | None = None
     """Tool output over these limits goes to an artifact before it is ever sent, and the model gets the tools
     ``context_read``, ``context_tail``, ``context_grep`` and ``context_list``; None means off."""
@@ -247,6 +253,7 @@ class AgentConfig:
         for root in self.read_roots:
             if not isinstance(root, str | Path):
                 raise ConfigError(f"read_roots has {root!r} in it: use paths")
+        check_preview_above(self.preview_above_tokens)
         self._check_storing()
         if self.bash is not None:
             self.bash.check_approval(asks_first=self.approve is not None)

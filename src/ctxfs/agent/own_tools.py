@@ -12,8 +12,7 @@ from ctxfs.eviction.budget import Budget
 from ctxfs.items import ContextItem
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import ChatModel, ToolSchema
-from ctxfs.materialize import reading_tools
-from ctxfs.placeholder.text import READ_TOOL, SHORT_HEADER
+from ctxfs.placeholder.text import READ_TOOL, SHORT_HEADER, reading_tools
 from ctxfs.recall.tools import recall_tools
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.names import is_compressed

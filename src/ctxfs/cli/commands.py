@@ -163,7 +163,7 @@ COMMANDS: Mapping[str, Command] = {
     "claude-code": Command(
         "claude_code.claude_code",
         "Serve Claude Code's plug-in: its hook, and its reading tools.",
-        ("ctxfs claude-code --max-inline-chars 20000",),
+        ("ctxfs claude-code --preview-above-tokens 20000",),
     ),
     "proxy": Command(
         "proxy.proxy",

@@ -14,6 +14,7 @@ __all__ = [
     "AsJson",
     "DryRun",
     "ItemArgument",
+    "PreviewAbove",
     "Root",
     "SessionArgument",
     "Since",
@@ -32,6 +33,16 @@ Root = Annotated[
         envvar=ROOT_VARIABLE,
         help="The directory that holds sessions (default: ~/.agent/context).",
         show_default=False,
+    ),
+]
+PreviewAbove = Annotated[
+    int,
+    typer.Option(
+        "--preview-above-tokens",
+        min=0,
+        metavar="N",
+        envvar="CTXFS_PREVIEW_ABOVE_TOKENS",
+        help="Send a tool's result of up to N tokens whole, and a preview of a larger one; 0: always whole.",
     ),
 ]
 StoreUrl = Annotated[

@@ -13,10 +13,11 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from ctxfs.cli.options import STORE_VARIABLE, Root, StoreUrl
+from ctxfs.cli.options import STORE_VARIABLE, PreviewAbove, Root, StoreUrl
 from ctxfs.cli.output import for_terminal
 from ctxfs.cli.session import find_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
+from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 from ctxfs.serve.proxy import Proxy
 
 __all__ = ["proxy"]
@@ -83,6 +84,7 @@ def proxy(
     keep_recent: KeepRecent = None,
     read_tool: ReadTool = None,
     window: Window = None,
+    preview_above_tokens: PreviewAbove = DEFAULT_PREVIEW_ABOVE_TOKENS,
     upstream_anthropic: Anthropic = None,
     upstream_openai: OpenAI = None,
 ) -> None:
@@ -93,7 +95,10 @@ def proxy(
     ctxfs[proxy].
     """
     given = {"anthropic": upstream_anthropic, "openai": upstream_openai}
-    settings: dict[str, Any] = {"keep_recent": _kept(keep_recent or ())}
+    settings: dict[str, Any] = {
+        "keep_recent": _kept(keep_recent or ()),
+        "preview_above_tokens": preview_above_tokens or None,
+    }
     if read_tool is not None:
         settings["read_tool"] = read_tool
     if window is not None:

@@ -25,6 +25,7 @@ from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 from ctxfs.eviction.reduction import Reduction
 from ctxfs.eviction.window import CompactionController, Window
 from ctxfs.items import ContentRange, ContextItem, ItemType
@@ -83,6 +84,9 @@ class Context(ContextInTime):
         eager: decides what is evicted before it is ever sent; None: nothing. The policy must allow tool results to go.
         pricing: evicts what ``keep_recent`` does not govern if that pays: "auto" at the model's prices, or an
             ``EvictionPricing`` with your numbers; None: nothing is evicted by price.
+        preview_above_tokens: a new result of up to so many tokens, or an eighth of the window if that is less, is sent
+            whole. A larger one is stored, and the model sees a preview of up to 1,000 tokens. None: always whole while
+            it fits. Where ``eager`` decides about new results, it decides alone.
         pin_tools: tools whose results are pinned as they come in: they are never evicted (see ``pin``); None: none.
         pin_user_messages: whether messages of the user are pinned.
         one_commit_a_turn: new messages become durable only with a reply that calls no tool, with an eviction, or when
@@ -115,6 +119,7 @@ class Context(ContextInTime):
         overhead_tokens: int = 0,
         eager: EagerPolicy | None = None,
         pricing: EvictionPricing | Auto | None = "auto",
+        preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS,
         pin_tools: Collection[str] | None = None,
         pin_user_messages: bool = False,
         one_commit_a_turn: bool = False,
@@ -137,6 +142,7 @@ class Context(ContextInTime):
             pricing=pricing,
             pins=pins_of(pin_tools, user_messages=pin_user_messages),
             one_commit_a_turn=one_commit_a_turn,
+            preview_above_tokens=preview_above_tokens,
         )
         self.fs = fs or ContextFileSystem(session_id, root_path=root_path, store=store)
         self.overhead_tokens = overhead_tokens
@@ -364,7 +370,9 @@ class Context(ContextInTime):
     ) -> tuple[ContextItem, ...]:
         """Validate, count, enter and record: all or nothing until the messages are in the context."""
         self._transcript.check_order([i.message for i in incoming])
-        entries = await entries_of(incoming, self._live.known, self._live.entry_rules(self.counter))
+        rules = self._live.entry_rules(self.counter, self._requests.tool_names)
+        entries = await entries_of(incoming, self._live.known, rules)
+        self._live.warn_of_large(entries, rules.eager)
         if call is not None:
             self._controller.observe(call)
             self._transcript.billed(call.usage)

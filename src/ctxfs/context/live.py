@@ -17,11 +17,14 @@ from ctxfs.economics.identifiers import IdentifierIndex
 from ctxfs.errors import OutcomeUnknown, SessionClosed
 from ctxfs.events import ContentReadBack, ContentRestored
 from ctxfs.eviction.compaction import ArchiveSlot
+from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.preview import Preview
 from ctxfs.eviction.reduction import View
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.llm.messages import AssistantMessage
 from ctxfs.placeholder.attach import write_all
+from ctxfs.placeholder.text import READ_TOOL, reading_tools
 from ctxfs.session.damaged import counted
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.item_records import absolute
@@ -51,6 +54,7 @@ class LiveTranscript:
         self.fs = fs
         self.notices = Notices(fs, settings.on_event)
         self.lock = LoopLock()
+        self._warned = False
         self._settings = settings
         self._agrees = True  # with the session: no change was cut in the middle
         self.begin()
@@ -69,12 +73,28 @@ class LiveTranscript:
         """What is taken: ids and names of files, and the identifiers that the model can already read."""
         return Known(self.fs.writer.names, self._identifiers)
 
-    def entry_rules(self, counter: TokenCounter) -> EntryRules:
-        """The rules for each new message."""
+    def entry_rules(self, counter: TokenCounter, tools: Collection[str] | None = None) -> EntryRules:
+        """The rules for each new message; ``tools``: the names of the request's tools, None: not known."""
         settings = self._settings
         return self.transcript.entry_rules(
-            counter, digest_tokens=settings.digest_tokens, eager=settings.eager, pins=settings.pins
+            counter,
+            digest_tokens=settings.digest_tokens,
+            eager=settings.eager or self._preview(tools),
+            pins=settings.pins,
         )
+
+    def _preview(self, tools: Collection[str] | None) -> Preview | None:
+        if self._settings.preview is None:
+            return None
+        return Preview(rule=self._settings.preview, tools=(READ_TOOL,) if tools is None else reading_tools(tools))
+
+    def warn_of_large(self, entries: Sequence[Entry], eager: EagerPolicy | None) -> None:
+        """Log, once, that a result is sent whole because no tool of the request opens what would be stored."""
+        if not isinstance(eager, Preview) or eager.tools or self._warned:
+            return
+        if any(eager.is_over(entry.item) for entry in entries):
+            self._warned = True
+            _log.warning("session %s: %s", self.fs.session_id, eager.rule.no_reader)
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:

@@ -15,6 +15,7 @@ from ctxfs.eviction.compaction import SelectiveCompaction, Strategy
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.holds import Pins
 from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, PreviewRule, check_preview_above
 from ctxfs.eviction.window import Window
 from ctxfs.items import ItemType
 from ctxfs.models.known import model_or_relative
@@ -31,6 +32,7 @@ __all__ = [
     "economy_for",
     "eviction_rules",
     "pins_of",
+    "preview_rule",
     "window_for",
 ]
 
@@ -43,7 +45,8 @@ class ContextSettings:
     """The settings of a ``Context``, as it documents them; what its main switch turns off is empty or None.
 
     ``exact``: the numbers of ``keep_recent``. ``guard``: the window, with the policy in force. ``policy``: what may be
-    evicted at all. ``priced``: ``pricing``, resolved.
+    evicted at all. ``priced``: ``pricing``, resolved. ``preview``: from which size on new results are previewed; None:
+    they are sent whole.
 
     Raises:
         ConfigError: a setting of another type, one that cannot work, or two that contradict each other.
@@ -62,10 +65,12 @@ class ContextSettings:
     pricing: EvictionPricing | Auto | None
     pins: Pins
     one_commit_a_turn: bool = False
+    preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS
     exact: Mapping[str, int] = field(init=False)
     guard: Window = field(init=False)
     policy: OffloadPolicy = field(init=False)
     priced: EvictionPricing | None = field(init=False)
+    preview: PreviewRule | None = field(init=False)
 
     def __post_init__(self) -> None:
         check_keep_recent(self.keep_recent)
@@ -92,6 +97,9 @@ class ContextSettings:
             raise ConfigError("eager evicts tool results, but type_enabled says that they stay: change one of them")
         compaction = replace(window.compaction or SelectiveCompaction(), policy=policy)
         check_pinned_users(compaction, self.pins.user_messages)
+        rule = preview_rule(self.preview_above_tokens, window.budget)
+        previews = self.offload_enabled and self.eager is None
+        object.__setattr__(self, "preview", rule if previews else None)
         object.__setattr__(self, "exact", dict(self.keep_recent or {}) if self.offload_enabled else {})
         object.__setattr__(self, "eager", self.eager if self.offload_enabled else None)
         object.__setattr__(self, "guard", replace(window, compaction=compaction))
@@ -121,6 +129,15 @@ def check_pinned_users(compaction: SelectiveCompaction, pin_user_messages: bool)
     raise ConfigError(
         f"rules say {rule.strategy} for user_message, but pin_user_messages keeps them all: change one of them"
     )
+
+
+def preview_rule(preview_above_tokens: int | None, budget: Budget | None) -> PreviewRule | None:
+    """From which size on new results are previewed; None: never. Raises ``ConfigError`` for what cannot work."""
+    check_preview_above(preview_above_tokens)
+    if preview_above_tokens is None:
+        return None
+    window_tokens = None if budget is None else budget.window_tokens
+    return PreviewRule(preview_above_tokens=preview_above_tokens, window_tokens=window_tokens)
 
 
 def check_keep_recent(keep_recent: Mapping[str, int] | None) -> None:

@@ -1,11 +1,11 @@
 """What to do with a tool's new result where it is made, before it is in any history: decided as a value. Pure."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from ctxfs.context.entry import Incoming, new_item
+from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.history.view import Decision
 from ctxfs.llm.messages import Content, ToolMessage
-from ctxfs.materialize import Materialize, Materializer
 from ctxfs.session.fingerprint import Key, decided_at_source
 from ctxfs.session.names import NameAllocator
 from ctxfs.tokens import TokenCounter, count_content
@@ -21,17 +21,14 @@ def arriving(
     stub: Content | None,
     full_bytes: int,
     names: NameAllocator,
-    settings: Materialize,
-    tools: Collection[str],
-    reader: str,
+    policy: EagerPolicy | None,
     path_of: Callable[[str], str],
     counter: TokenCounter,
 ) -> Decision | None:
     """The decision about a new result; None: it stays as it is.
 
-    ``stub``: what another library has already put in its place, so that it must be stored in any case; None: the limits
-    of ``settings`` decide. ``full_bytes``: see ``ContextItem``. ``tools``: the names of the tools that the model can
-    read with; ``reader``: the one that opens files.
+    ``stub``: what another library has already put in its place, so that it must be stored in any case; None: ``policy``
+    decides, or the result stays. ``full_bytes``: see ``ContextItem``.
     """
     incoming = Incoming(message=ToolMessage(key.call_id, tool, content), full_bytes=full_bytes)
     item_id, name = names.allocate(*incoming.id_request)
@@ -39,9 +36,7 @@ def arriving(
     if stub is not None:
         replacement, tokens, reason = stub, count_content(counter, stub), "another library replaced it"
     else:
-        eager = Materializer(settings=settings, tools=tools, reader=reader).decide(
-            item, path_of=path_of, counter=counter
-        )
+        eager = None if policy is None else policy.decide(item, path_of=path_of, counter=counter)
         if eager is None:
             return None
         item, offload = eager.item, eager.build()

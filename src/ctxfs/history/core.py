@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ from ctxfs.checks import require_kind
 from ctxfs.errors import ConfigError, ContextOverflow, PromptTooLong, SessionLocked, StorageError, WriteFailed
 from ctxfs.events import ContentReadBack, ContextEvent, Evicted, Offloaded, OffloadFailed, story
 from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.preview import Preview
 from ctxfs.eviction.reduction import Done, Overflow, Reduction
 from ctxfs.eviction.window import CompactionController
 from ctxfs.history.arrival import arriving
@@ -25,7 +26,7 @@ from ctxfs.history.view import Decision, HistoryView, ViewRules
 from ctxfs.items import ContentRange
 from ctxfs.llm.base import UsageLike
 from ctxfs.llm.messages import Content
-from ctxfs.materialize import Materialize
+from ctxfs.placeholder.text import reading_tools
 from ctxfs.recall.past import RECALL_TOOLS
 from ctxfs.recall.tools import WRITING_TOOLS, recall_tools
 from ctxfs.session.filesystem import ContextFileSystem
@@ -101,20 +102,21 @@ class HistoryCore:
         is_own: bool = False,
         host: HostCache = NO_HOST_CACHE,
         can_read: bool = True,
+        tools: Collection[str] = (),
     ) -> Edits:
         """See ``History.rewrite``; ``is_own``: the parts' contents cannot change later.
 
-        ``can_read``: False replaces nothing new, since no tool of the request could open it.
+        ``can_read``: False replaces nothing new, since no tool of the request could open it. ``tools``: their names.
         """
         kept = self._branch(branch)
         kept.view.follow_host(host)
         kept.unsettled |= kept.view.update(shown, is_own=is_own)
         due = kept.unsettled or kept.overhead_tokens != overhead_tokens
-        plan = kept.view.transcript.plan() if due else Plan()
         if due:
             kept.overhead_tokens, kept.failed = overhead_tokens, False
             if can_read:
-                self._decide(kept, plan)
+                self._decide(kept, self._previews(kept, tools))
+                self._decide(kept, kept.view.transcript.plan())
                 kept.overflow = self._reduced(kept, kept.controller.fit(kept.counted_tokens, self.counting))
             spare = kept.view.transcript.before_next_eviction()
             kept.marks.sent(tuple([item.message for item in kept.view.items]), spare=spare)
@@ -129,6 +131,18 @@ class HistoryCore:
             breakpoints=kept.view.places_after(kept.marks.breakpoints, shown),
             overflow=kept.overflow,
         )
+
+    def _previews(self, kept: Branch, tools: Collection[str]) -> Plan:
+        """New results that are too large to be sent whole; ``tools``: see ``History.rewrite``."""
+        if (rule := self._settings.preview) is None:
+            return Plan()
+        reader = self._settings.read_tool
+        readers = reading_tools(tools or [tool.name for tool in self.tools], reader=reader)
+        preview = Preview(rule=rule, tools=readers, reader=reader)
+        large = [item for item in kept.view.unseen_results() if preview.is_over(item)]
+        path_of_item = kept.view.transcript.path_of
+        offloads = tuple(preview.offload(item, path_of_item(item), self.counting) for item in large)
+        return Plan(offloads=offloads, first_changed=offloads[0].item_id if offloads else None)
 
     def arrive(self, key: Key, content: Content, *, tool: str, stub: Content | None, full_bytes: int) -> Content:
         """See ``History.arrive``; ``key`` is that of the result."""
@@ -145,9 +159,7 @@ class HistoryCore:
                 stub=stub,
                 full_bytes=full_bytes,
                 names=self._free_names(),
-                settings=self._settings.materialize or Materialize(),
-                tools=tuple(tool.name for tool in self.tools),
-                reader=self._settings.read_tool,
+                policy=self._settings.at_source([tool.name for tool in self.tools]),
                 path_of=partial(path_of, self.fs.base),
                 counter=self.counting,
             )

@@ -14,6 +14,7 @@ from ctxfs.economics.economy import EvictionPricing
 from ctxfs.events import ContextEvent
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 from ctxfs.eviction.window import Window
 from ctxfs.history.core import HistoryCore
 from ctxfs.history.forked import forget_in_forked
@@ -84,7 +85,10 @@ class History:
             up to the framework.
         pricing: eviction by price: "auto" at the model's prices, or an ``EvictionPricing`` with your numbers; None
             switches it off.
-        materialize: from what size on ``arrive`` replaces a result; None means the default limits.
+        preview_above_tokens: a new result of up to so many tokens, or an eighth of the window if that is less, is sent
+            whole. A larger one is stored, and the model sees a preview of up to 1,000 tokens. None: always whole while
+            it fits.
+        materialize: stricter limits, for ``arrive`` alone; None: ``preview_above_tokens`` is its limit, too.
         layout: in which form contents are stored in a new session; "text" (the content as it is, which any tool can
             read) or "envelope" (JSON with its metadata).
         compress_from_chars: contents of more than about this many characters are compressed (zstd); their files are for
@@ -117,6 +121,7 @@ class History:
         digest_tokens: int = DEFAULT_DIGEST_TOKENS,
         window: Window | Budget | int | Auto | None = "auto",
         pricing: EvictionPricing | Auto | None = "auto",
+        preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS,
         materialize: Materialize | None = None,
         layout: str = TEXT.name,
         compress_from_chars: int | None = None,
@@ -134,6 +139,7 @@ class History:
             digest_tokens=digest_tokens,
             window=window,
             pricing=pricing,
+            preview_above_tokens=preview_above_tokens,
             materialize=materialize,
             layout=layout,
             compress_from_chars=compress_from_chars,
@@ -172,10 +178,9 @@ class History:
         """The session's directory, absolute. Raises ``ConfigError`` if it has none on this machine."""
         return self._core.fs.session_path
 
-    @property
-    def limits(self) -> Materialize:
-        """From what size on ``arrive`` replaces a result."""
-        return self._settings.materialize or Materialize()
+    def may_be_large(self, text: str) -> bool:
+        """Whether ``arrive`` might replace a result of this text; if not, it need not be called."""
+        return self._settings.may_be_large(text)
 
     def close(self) -> None:
         """Record the pending bills, and close all handles; idempotent. The next use opens the session again.
@@ -243,7 +248,7 @@ class History:
         checked = checked_parts(parts)
         with self._core.used():
             can_read = self._can_read(tools)
-            return self._core.rewrite(checked, branch, overhead_tokens, host=host, can_read=can_read)
+            return self._core.rewrite(checked, branch, overhead_tokens, host=host, can_read=can_read, tools=tools)
 
     async def arewrite(
         self,
@@ -300,9 +305,11 @@ class History:
         beside = view.beside(body)
         with self._core.used():
             overhead = self._core.counting.count(json_codec.dumps_text(beside)) if beside else 0
-            can_read = self._can_read(tools_in(body))
-            host = view.host_cache(body)
-            edits = self._core.rewrite(parts, branch, overhead, is_own=is_own, host=host, can_read=can_read)
+            tools, host = tools_in(body), view.host_cache(body)
+            can_read = self._can_read(tools)
+            edits = self._core.rewrite(
+                parts, branch, overhead, is_own=is_own, host=host, can_read=can_read, tools=tools
+            )
         if edits.overflow is not None:
             _log.warning("session %s: %s", self.session_id, edits.overflow)
         return view.applied(body, edits), edits

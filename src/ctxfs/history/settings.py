@@ -5,17 +5,27 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from ctxfs.checks import require_bool, require_int, require_kind, require_model, require_number
-from ctxfs.context.settings import Auto, agreed_policy, check_keep_recent, economy_for, eviction_rules, window_for
+from ctxfs.context.settings import (
+    Auto,
+    agreed_policy,
+    check_keep_recent,
+    economy_for,
+    eviction_rules,
+    preview_rule,
+    window_for,
+)
 from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.prices import planning_prices
 from ctxfs.errors import ConfigError, ToolDefinitionError
 from ctxfs.events import ContextEvent
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Strategy
+from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.preview import Preview, PreviewRule
 from ctxfs.eviction.window import Window
 from ctxfs.items import ItemType
-from ctxfs.materialize import Materialize
+from ctxfs.materialize import Materialize, Materializer
 from ctxfs.models.known import warn_unknown
 from ctxfs.models.prices import CacheTtl
 from ctxfs.session.names import Layout, layout_with
@@ -50,11 +60,14 @@ class HistorySettings:
     on_event: Callable[[ContextEvent], None] | None
     lease_wait_s: float
     host_breakpoints: bool
+    preview_above_tokens: int | None
     kept_branches: int = 64
     """How many branches are kept in memory; any other is derived again when it is next used."""
     guard: Window = field(init=False)
     policy: OffloadPolicy = field(init=False)
     priced: EvictionPricing | None = field(init=False)
+    preview: PreviewRule | None = field(init=False)
+    """From which size on new results are previewed; None: they are sent whole."""
     file_layout: Layout = field(init=False)
     """The form in which contents are stored in a new session."""
 
@@ -82,7 +95,20 @@ class HistorySettings:
         object.__setattr__(self, "guard", guard)
         object.__setattr__(self, "policy", agreed_policy(self.offload_policy, guard.compaction))
         object.__setattr__(self, "priced", priced)
+        object.__setattr__(self, "preview", preview_rule(self.preview_above_tokens, guard.budget))
         object.__setattr__(self, "file_layout", layout_with(self.layout, self.compress_from_chars))
+
+    def may_be_large(self, text: str) -> bool:
+        """Whether a new result of this text might be replaced where it is made; it is not counted."""
+        if self.materialize is not None:
+            return self.materialize.is_over(text)
+        return self.preview is not None and self.preview.may_be_over(text)
+
+    def at_source(self, tools: Collection[str]) -> EagerPolicy | None:
+        """What decides about a new result where it is made, if the model reads with ``tools``; None: it stays."""
+        if self.materialize is not None:
+            return Materializer(settings=self.materialize, tools=tools, reader=self.read_tool)
+        return None if self.preview is None else Preview(rule=self.preview, tools=tools, reader=self.read_tool)
 
     def warn_of_model(self, sent: object) -> None:
         """Warn, once for each name, if a request names its model, and what is assumed is not that model's.

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 from anyio import to_thread
 
 from ctxfs.history.history import History
-from ctxfs.materialize import Materialize
 
 __all__ = ["Place", "Response", "arrived", "large_texts", "response_of", "with_texts"]
 
@@ -80,10 +79,10 @@ def _opened(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe in its place must not hold us up
 
 
-def large_texts(response: Any, limits: Materialize) -> Iterator[tuple[Place, str]]:
-    """The texts of a tool's response that are over the limits, with their paths; parts of images are left out."""
+def large_texts(response: Any, is_large: Callable[[str], bool]) -> Iterator[tuple[Place, str]]:
+    """The large texts of a tool's response, with their paths; parts of images are left out."""
     if isinstance(response, str):
-        if limits.is_over(response):
+        if is_large(response):
             yield (), response
         return
     if isinstance(response, dict):
@@ -93,7 +92,7 @@ def large_texts(response: Any, limits: Materialize) -> Iterator[tuple[Place, str
     else:
         inner = iter(enumerate(response) if isinstance(response, list) else ())
     for key, value in inner:
-        yield from (((key, *place), text) for place, text in large_texts(value, limits))
+        yield from (((key, *place), text) for place, text in large_texts(value, is_large))
 
 
 def with_texts(response: Any, texts: Mapping[Place, str]) -> Any:
@@ -111,14 +110,14 @@ def _inside(texts: Mapping[Place, str], key: str | int) -> dict[Place, str]:
     return {place[1:]: text for place, text in texts.items() if place[0] == key}
 
 
-async def arrived(history: History, given: Any, *, limits: Materialize, tool: str, call_id: str) -> Any:
+async def arrived(history: History, given: Any, *, tool: str, call_id: str) -> Any:
     """A tool's response with a summary in place of each large text, which is stored; None if nothing was replaced.
 
-    ``limits`` are those of the history. Raises what ``History.aarrive`` raises.
+    Raises what ``History.aarrive`` raises.
     """
     response = await to_thread.run_sync(lambda: response_of(given, tool=tool))
     texts: dict[Place, str] = {}
-    for number, (place, text) in enumerate(large_texts(response.value, limits), 1):
+    for number, (place, text) in enumerate(large_texts(response.value, history.may_be_large), 1):
         part_id = f"{call_id}{f'.{number}' if number > 1 else ''}"
         full_bytes = response.full_bytes if place == (_CUT,) else 0
         summary = await history.aarrive(text, tool=tool, call_id=part_id, full_bytes=full_bytes)

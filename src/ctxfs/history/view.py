@@ -309,6 +309,18 @@ class HistoryView:
         """For each number in ``messages``, the place in ``parts`` at which that many messages end; none for 0."""
         return [parts[self._ends[count - 1]].place for count in messages if count]
 
+    def unseen_results(self) -> list[ContextItem]:
+        """The results that no reply follows yet, as they are; those that stay, or were replaced, are left out."""
+        found = list[ContextItem]()
+        for number in range(self._said, len(self._slots)):
+            slot = self._slots[number]
+            if slot.part.kind != "result" or slot.part.stays or not slot.original or not slot.ledger_id:
+                continue
+            item = self.transcript.items[slot.item_id]
+            if not item.destroyed and self.rules.policy.allows(item.item_type, item.content_tokens):
+                found.append(item)
+        return found
+
     # Deciding --------------------------------------------------------------------------------------------------------
 
     def decision(self, plan: Plan) -> Decision:

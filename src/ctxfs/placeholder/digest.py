@@ -36,7 +36,7 @@ from ctxfs.placeholder.lines import (
 )
 from ctxfs.tokens import TokenCounter, count_content
 
-__all__ = ["DEFAULT_BUDGET_TOKENS", "describe"]
+__all__ = ["DEFAULT_BUDGET_TOKENS", "describe", "outline_of"]
 
 DEFAULT_BUDGET_TOKENS: Final = 200
 
@@ -155,21 +155,35 @@ def _estimated_tokens(text: str, counter: TokenCounter) -> int:
     return round(estimate, 2 - len(str(estimate)))
 
 
+def outline_of(text: str, *, budget_tokens: int, counter: TokenCounter) -> str:
+    """The shape of a JSON value, a table's header and first rows, or the outline of source code or of a document.
+
+    "" for any other text, and if none fits the budget.
+    """
+    return _outlined(text, line_count(text), budget_tokens, counter)[0]
+
+
 def _structure(text: str, lines: int, budget_tokens: int, counter: TokenCounter) -> str:
     """The one description that suits a text of ``lines`` lines best; "" when none fits the budget."""
+    outline, errors = _outlined(text, lines, budget_tokens, counter)
+    return outline if errors is None else _log(text, lines, errors, budget_tokens, counter)
+
+
+def _outlined(text: str, lines: int, budget_tokens: int, counter: TokenCounter) -> tuple[str, Iterator[Pick] | None]:
+    """See ``outline_of``; and the lines with errors of a text that has no outline, None for one that has."""
     if (parsed := parse_prefix(text)) is not None:
-        return _fitting_shape("JSON: ", parsed, budget_tokens, counter)
+        return _fitting_shape("JSON: ", parsed, budget_tokens, counter), None
     if (record := _json_lines(text)) is not None:
-        return _fitting_shape("JSON lines, each like ", record, budget_tokens, counter)
+        return _fitting_shape("JSON lines, each like ", record, budget_tokens, counter), None
     if title := _table(text):
-        return _numbered(text, title, islice(head_lines(text), _TABLE_LINES), budget_tokens, counter)
+        return _numbered(text, title, islice(head_lines(text), _TABLE_LINES), budget_tokens, counter), None
     if len(text) > _MAX_SOURCE_CHARS or lines > _MAX_SOURCE_LINES:
-        return _log(text, lines, error_lines(text), budget_tokens, counter)
+        return "", error_lines(text)
     telling = _telling_lines(text)
     if outline := _outline(text, lines, telling):
         ranked = sorted(outline, key=lambda p: _indent(text, p))
-        return _numbered(text, "", ranked, budget_tokens, counter)
-    return _log(text, lines, errors_of(text, telling.errors), budget_tokens, counter)
+        return _numbered(text, "", ranked, budget_tokens, counter), None
+    return "", errors_of(text, telling.errors)
 
 
 def _fitting_shape(title: str, parsed: JsonPrefix, budget_tokens: int, counter: TokenCounter) -> str:

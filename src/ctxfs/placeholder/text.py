@@ -3,15 +3,17 @@
 Follows "Context FileSystem 上下文卸载功能": the three lines come first and stay exactly so.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ctxfs.items import ContentRange
 from ctxfs.placeholder.lines import plural
 
 __all__ = [
     "HEADER",
+    "READING_TOOLS",
     "READ_TOOL",
     "SHORT_HEADER",
+    "reading_tools",
     "render",
     "render_advice",
     "render_argument",
@@ -27,6 +29,25 @@ SHORT_HEADER = f"{HEADER.removesuffix(']')}: "
 
 READ_TOOL = "Read"
 """The name of the tool that opens the files which placeholders name, unless another one is set."""
+
+
+READING_TOOLS = ("context_tail", "context_grep", "context_read", "context_list")
+"""The other tools of ctxfs with which a model reads what was stored."""
+
+
+def reading_tools(names: Iterable[str], *, reader: str = READ_TOOL) -> tuple[str, ...]:
+    """Those of ``names`` that read stored output back, as far as ctxfs knows them; ``reader`` opens files.
+
+    A tool of ctxfs counts under the name that a host gives it, too: ``mcp__ctxfs__context_read``.
+    """
+    by_own_name = {_own_name(name): name for name in names}
+    wanted = dict.fromkeys([*READING_TOOLS, _own_name(reader)])
+    return tuple(by_own_name[name] for name in wanted if name in by_own_name)
+
+
+def _own_name(tool: str) -> str:
+    """A tool's name without the server that a host puts before it, and in one case."""
+    return tool.rpartition("__")[2].casefold()
 
 
 def render(path: str, digest: str = "", *, reader: str = READ_TOOL, short: str | None = None) -> str:
@@ -81,15 +102,16 @@ def render_size(*, chars: int, size_bytes: int, lines: int, is_json: bool | None
 
 def render_advice(ref_id: str, path: str, tools: Collection[str], *, reader: str = READ_TOOL) -> str:
     """How to read on, with those of the reading tools that are there: ``tools`` are names, ``reader`` opens files."""
+    known = {_own_name(tool): tool for tool in tools}
     ways = [
-        f"{name}({arguments})"
+        f"{known[_own_name(name)]}({arguments})"
         for name, arguments in (
             ("context_tail", f'ref="{ref_id}", lines=200'),
             ("context_grep", f'ref="{ref_id}", pattern="Error|Exception"'),
             ("context_read", f'ref="{ref_id}", offset=1'),
             (reader, f'file_path="{path}"'),
         )
-        if name in tools
+        if _own_name(name) in known
     ]
     if not ways:
         return f"The whole output is in {path}"

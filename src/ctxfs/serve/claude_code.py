@@ -13,11 +13,11 @@ from typing import Any
 from ctxfs.errors import CtxfsError
 from ctxfs.errors.base import described
 from ctxfs.events import ContextEvent, OffloadFailed
+from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 from ctxfs.history.history import History
 from ctxfs.history.pool import Histories
 from ctxfs.history.structured import arrived
 from ctxfs.jsontext import codec as json_codec
-from ctxfs.materialize import Materialize
 from ctxfs.serve.mcp import Call, Server, serve_stdio
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.sessions import SessionStores, is_there
@@ -46,11 +46,10 @@ class Plugin:
     """What the plug-in does for one process of Claude Code.
 
     ``session_id`` is the current conversation, as Claude Code names it; each hook may change it. "" until the first
-    hook. ``limits``: what counts as large. ``failures``: errors of storing that were not reported yet.
+    hook. ``failures``: errors of storing that were not reported yet.
     """
 
     histories: Histories
-    limits: Materialize
     session_id: str = ""
     failures: list[CtxfsError] = field(default_factory=list)
     tools: tuple[Tool, ...] = field(init=False)
@@ -110,7 +109,7 @@ class Plugin:
         if (history := self._history()) is None:
             return None
         tool, call_id = str(event.get("tool_name", "")), str(event.get("tool_use_id", ""))
-        return await arrived(history, response, limits=self.limits, tool=tool, call_id=call_id)
+        return await arrived(history, response, tool=tool, call_id=call_id)
 
     async def _is_there(self, session_id: str) -> bool:
         """Whether something is stored in the session; once it is, the store is not asked again."""
@@ -132,16 +131,20 @@ def _response(given: Any) -> Any:
         return given
 
 
-def plugin_at(stores: SessionStores, limits: Materialize, session_id: str = "") -> Plugin:
-    """Return a plug-in that stores texts above the limits in ``stores``."""
+def plugin_at(
+    stores: SessionStores, session_id: str = "", *, preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS
+) -> Plugin:
+    """Return a plug-in that stores texts of more than ``preview_above_tokens`` in ``stores``; None: none."""
     failures: list[CtxfsError] = []
 
     def happened(event: ContextEvent) -> None:
         if isinstance(event, OffloadFailed):
             failures.append(event.error)
 
-    histories = Histories(store=stores, materialize=limits, read_tool="context_read", on_event=happened)
-    return Plugin(histories, limits, session_id, failures)
+    histories = Histories(
+        store=stores, preview_above_tokens=preview_above_tokens, read_tool="context_read", on_event=happened
+    )
+    return Plugin(histories, session_id, failures)
 
 
 async def serve(plugin: Plugin) -> None:

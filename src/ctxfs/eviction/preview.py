@@ -1,0 +1,168 @@
+"""What the model sees of a new result that is too large to be sent whole: a preview. Pure.
+
+A result of up to a limit in tokens is sent whole. A larger one is stored in full, and a preview takes its place: size,
+outline, head, lines with errors and tail, and how to read the rest. This depends on the result's size and kind alone:
+it is the same for every tool, every model and every price.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ctxfs.checks import require_int
+from ctxfs.content.readable import readable_text
+from ctxfs.content.stored import part_of
+from ctxfs.eviction.eager import EagerOffload
+from ctxfs.eviction.plan import Offload
+from ctxfs.items import ContextItem
+from ctxfs.jsontext import codec as json_codec
+from ctxfs.jsontext.validate import is_json
+from ctxfs.llm.messages import ToolMessage, has_media
+from ctxfs.placeholder.attach import with_placeholder
+from ctxfs.placeholder.digest import outline_of
+from ctxfs.placeholder.excerpts import Snippets
+from ctxfs.placeholder.lines import plural
+from ctxfs.placeholder.text import READ_TOOL, READING_TOOLS, render_advice, render_materialized
+from ctxfs.session.names import safe_name
+from ctxfs.tokens import TokenCounter
+
+__all__ = ["DEFAULT_PREVIEW_ABOVE_TOKENS", "PREVIEW_TOKENS", "Preview", "PreviewRule", "check_preview_above"]
+
+DEFAULT_PREVIEW_ABOVE_TOKENS: Final = 8_000
+"""On recorded sessions previews above 2,000 or 4,000 multiply the read-backs, and above 16,000 they change nothing."""
+
+PREVIEW_TOKENS: Final = 1_000
+"""A preview has at most this many tokens, so a result of this size is always sent whole."""
+
+_WINDOW_PARTS: Final = 8
+"""A result of more than this part of the window is previewed in any case: a few of them would fill it."""
+
+_OUTLINE_TOKENS: Final = 400
+"""The most that the shape or the outline takes of a preview."""
+
+_PASSAGE_LINES: Final = 40
+_PASSAGE_BYTES: Final = 1_800
+"""The most that head, errors and tail may take, each. They shrink until the preview fits."""
+
+_SHRINK: Final = 0.8
+_STEPS: Final = 16
+
+
+def check_preview_above(preview_above_tokens: int | None) -> None:
+    """Raise ``ConfigError`` unless it is None, or at least the size of a preview."""
+    if preview_above_tokens is not None:
+        require_int("preview_above_tokens", preview_above_tokens, at_least=PREVIEW_TOKENS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewRule:
+    """From which size on a result is previewed, and why. ``window_tokens``: None means no limit."""
+
+    preview_above_tokens: int
+    window_tokens: int | None = None
+
+    @property
+    def above_tokens(self) -> int:
+        """A result of up to so many tokens is sent whole."""
+        if self.window_tokens is None:
+            return self.preview_above_tokens
+        return min(self.preview_above_tokens, max(PREVIEW_TOKENS, self.window_tokens // _WINDOW_PARTS))
+
+    @property
+    def reason(self) -> str:
+        """Why a result is previewed, as the journal records it."""
+        window = ", an eighth of the window" if self.above_tokens < self.preview_above_tokens else ""
+        return f"previewed: over {self.above_tokens:,} tokens{window} (setting: preview_above_tokens)"
+
+    def may_be_over(self, text: str) -> bool:
+        """Whether ``text`` may be over the limit; it is not counted, but no token is shorter than a byte."""
+        return len(text.encode("utf-8", "surrogatepass")) > self.above_tokens
+
+    @property
+    def no_reader(self) -> str:
+        """What a user is told if no tool of a request opens what would be stored."""
+        return (
+            f"a result of over {self.above_tokens:,} tokens is sent whole, since no tool of the request opens what "
+            "ctxfs stores: give the model ctxfs's reading tools, or set preview_above_tokens=None"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """The eager policy behind ``preview_above_tokens``.
+
+    ``tools``: names of those tools of the request that open what was stored; without one, nothing is previewed.
+    ``reader``: the one of them that opens files.
+    Images and documents are seen whole. What was read back is bounded already, and is not previewed again.
+    """
+
+    rule: PreviewRule
+    tools: Collection[str]
+    reader: str = READ_TOOL
+
+    def is_over(self, item: ContextItem) -> bool:
+        """Whether the result is too large to be sent whole."""
+        message = item.message
+        if not isinstance(message, ToolMessage) or item.source is not None:
+            return False
+        if message.tool_name.rpartition("__")[2] in READING_TOOLS or has_media(message.content):
+            return False
+        return item.content_tokens > self.rule.above_tokens
+
+    def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
+        """See ``EagerPolicy.decide``."""
+        if not self.tools or not self.is_over(item):
+            return None
+        path = path_of(item.name)
+        item = with_placeholder(item, path=path, counter=counter, reader=self.reader)
+        if item.placeholder is None:
+            return None
+        chars = len(readable_text(item.message.content))
+        return EagerOffload(item=item, chars=chars, build=lambda: self.offload(item, path, counter))
+
+    def offload(self, item: ContextItem, path: str, counter: TokenCounter) -> Offload:
+        """How a result that is over the limit is stored in the file ``path`` (absolute) and previewed."""
+        text = self._text(item, path, counter)
+        return Offload(
+            item_id=item.id,
+            path=path,
+            placeholder=text,
+            tokens_before=item.token_count,
+            tokens_after=counter.count(text),
+            reason=self.rule.reason,
+        )
+
+    def _text(self, item: ContextItem, path: str, counter: TokenCounter) -> str:
+        message = item.message
+        assert isinstance(message, ToolMessage)
+        text = readable_text(message.content)
+        snippets = Snippets(text)
+        size = [
+            plural(item.content_tokens, "token"),
+            plural(len(text), "character"),
+            plural(snippets.line_count, "line"),
+        ]
+        if is_json(text):
+            size.append("JSON")
+        hint: Mapping[str, Any] = {"tool": message.tool_name, "call_id": message.tool_call_id}
+        ref = json_codec.dumps_text({"id": item.id, "kind": "artifact", "hint": hint})
+        title = f"{safe_name(message.tool_name)}, call {item.id}"
+        stored = "in full"
+        if item.full_bytes:
+            stored = f"in part, {part_of(len(text.encode('utf-8', 'surrogatepass')), item.full_bytes)}"
+        advice = render_advice(item.id, path, self.tools, reader=self.reader)
+        outline = outline_of(text, budget_tokens=_OUTLINE_TOKENS, counter=counter)
+
+        def render(passages: Mapping[str, Sequence[str]]) -> str:
+            shown = {"Outline": outline.split("\n"), **passages} if outline else passages
+            return render_materialized(
+                title=title, size=", ".join(size), ref=ref, advice=advice, passages=shown, stored=stored
+            )
+
+        for step in range(_STEPS):
+            scale = _SHRINK**step
+            bounds = {"lines": max(1, int(_PASSAGE_LINES * scale)), "size_bytes": int(_PASSAGE_BYTES * scale)}
+            preview = render(snippets.passages(**bounds))
+            if counter.count(preview) <= PREVIEW_TOKENS:
+                return preview
+        return render({})

@@ -1,0 +1,112 @@
+"""A preview as a value: what is over the limit, what it says, and when there is none."""
+
+from dataclasses import replace
+
+import pytest
+
+from ctxfs.errors import ConfigError
+from ctxfs.eviction.preview import PREVIEW_TOKENS, Preview, PreviewRule, check_preview_above
+from ctxfs.items import ContentRange, ContextItem
+from ctxfs.llm.messages import ToolMessage, UserMessage
+from ctxfs.tokens import CharsCounter
+from session_items import make_item
+
+COUNTER = CharsCounter()
+RULE = PreviewRule(preview_above_tokens=2_000)
+TEXT = "".join(f"line {n} of the log\n" for n in range(1_000))
+
+
+def result(content: str = TEXT, tool: str = "look") -> ContextItem:
+    return make_item("c1", ToolMessage("c1", tool, content), COUNTER.count(content))
+
+
+def path_of(name: str) -> str:
+    return f"/s/{name}"
+
+
+@pytest.mark.parametrize(
+    ("above", "window", "limit"),
+    [(8_000, None, 8_000), (8_000, 200_000, 8_000), (8_000, 40_000, 5_000), (8_000, 1, 1_000)],
+)
+def test_the_limit_is_at_most_an_eighth_of_the_window_and_at_least_a_preview(
+    above: int, window: int | None, limit: int
+) -> None:
+    rule = PreviewRule(preview_above_tokens=above, window_tokens=window)
+    assert rule.above_tokens == limit
+    assert ("an eighth of the window" in rule.reason) is (limit < above)
+    assert f"over {limit:,} tokens" in rule.reason
+
+
+def test_what_is_too_short_to_be_over_is_known_without_counting() -> None:
+    assert not RULE.may_be_over("x" * 2_000)
+    assert RULE.may_be_over("x" * 2_001)
+    assert RULE.may_be_over("€" * 700)
+
+
+def test_a_preview_shows_size_head_and_tail_and_how_to_read_on() -> None:
+    preview = Preview(rule=RULE, tools=("Read",))
+    leaving = preview.decide(result(), path_of=path_of, counter=COUNTER)
+    assert leaving is not None
+    assert leaving.item.placeholder is not None
+    assert leaving.item.placeholder.startswith("[Content offloaded]")
+    offload = leaving.build()
+    assert offload.reason == RULE.reason
+    assert offload.tokens_after == COUNTER.count(offload.placeholder) <= PREVIEW_TOKENS
+    assert offload.placeholder.split("\n")[:2] == [
+        "[Output stored in full: look, call c1]",
+        f"Size: {COUNTER.count(TEXT):,} tokens, {len(TEXT):,} characters, 1,000 lines",
+    ]
+    for shown in (
+        "\n1: line 0 of the log\n",
+        "\n1000: line 999 of the log",
+        f'Read(file_path="/s/{leaving.item.name}")',
+    ):
+        assert shown in offload.placeholder
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        result("short"),
+        result(tool="context_grep"),
+        result(tool="mcp__ctxfs__context_read"),
+        replace(result(), source=ContentRange(item_id="c0", path="/s/c0", first_line=1, last_line=2)),
+        make_item("m1", UserMessage(TEXT), COUNTER.count(TEXT)),
+        make_item("c1", ToolMessage("c1", "look", ({"type": "image", "source": {"type": "url"}},)), 9_000),
+    ],
+)
+def test_what_is_small_or_an_image_or_was_read_back_is_never_previewed(item: ContextItem) -> None:
+    preview = Preview(rule=RULE, tools=("Read",))
+    assert not preview.is_over(item)
+    assert preview.decide(item, path_of=path_of, counter=COUNTER) is None
+
+
+def test_without_a_tool_that_opens_it_nothing_is_previewed() -> None:
+    preview = Preview(rule=RULE, tools=())
+    assert preview.is_over(result())
+    assert preview.decide(result(), path_of=path_of, counter=COUNTER) is None
+    assert "no tool of the request opens" in RULE.no_reader
+
+
+def test_json_is_named_and_a_path_that_is_too_long_leaves_no_room_for_passages() -> None:
+    json = "[" + ", ".join(f'{{"id": {n}}}' for n in range(2_000)) + "]"
+    preview = Preview(rule=RULE, tools=("Read",))
+    text = preview.offload(result(json), "/s/short", COUNTER).placeholder
+    assert ", 1 line, JSON\n" in text
+    assert "First lines:\n1: [{" in text
+    assert "First lines:" not in preview.offload(result(json), "/s/" + "d" * 5_000, COUNTER).placeholder
+
+
+def test_a_limit_is_none_or_at_least_the_size_of_a_preview() -> None:
+    check_preview_above(None)
+    check_preview_above(PREVIEW_TOKENS)
+    with pytest.raises(ConfigError, match=r"^preview_above_tokens is 999: "):
+        check_preview_above(PREVIEW_TOKENS - 1)
+
+
+def test_a_placeholder_that_is_not_smaller_leaves_the_result_whole() -> None:
+    tokens = COUNTER.count(TEXT)
+    decided = Preview(rule=RULE, tools=("Read",)).decide(
+        result(), path_of=lambda _: "/" + "d" * 4 * tokens, counter=COUNTER
+    )
+    assert decided is None
