@@ -99,7 +99,7 @@ def test_large_output_goes_to_a_file_before_the_model_sees_it(folder: Path) -> N
         said = claude(folder, server.url, "--plugin-dir", str(PLUGIN), allowed=allowed)
     assert server.refusals == []
     assert flow.NEEDLE in said["result"]
-    stored = folder.parent / "sessions" / said["session_id"] / "artifacts" / "tool"
+    stored = folder.parent / "sessions" / said["session_id"] / "tool_result" / "Bash"
     assert [path.read_text() for path in stored.iterdir()] == [flow.service_log(1)]
     with MessagesServer(turns(lambda results: "fine" if not results else "again")) as server:
         said = claude(folder, server.url, "--plugin-dir", str(PLUGIN), "--resume", said["session_id"], allowed=allowed)

@@ -136,7 +136,7 @@ async def test_an_output_that_claude_code_cut_is_stored_whole(plugin: Plugin, tm
         assert set(new) == {"stdout", "stderr"}, "with the path, Claude Code would cut the summary, too"
         assert new["stdout"].startswith("[Output stored in full: Bash, call toolu_1]")
         assert "501:ERROR at last" in await said(session, "context_grep", ref="toolu_1", pattern="ERROR")
-    assert (tmp_path / "one" / "artifacts" / "tool" / "toolu_1.txt").read_text() == LOG
+    assert (tmp_path / "one" / "tool_result" / "Bash" / "toolu_1.txt").read_text() == LOG
 
 
 @pytest.mark.anyio
