@@ -85,7 +85,7 @@ def call_in(text: str) -> tuple[str, dict[str, Any]] | None:
     if found := re.match(r"\[Content offloaded: (\w+) (stored/\w+)", text):
         return found[1], {"path": found[2]}
     if text.startswith("[Output stored in full"):
-        found = re.search(r'first (\w+)\(ref="([^"]+)"', text)
+        found = re.search(r'first (\w+)\((?:ref|file_path)="([^"]+)"', text)
         assert found is not None, text[:300]
         return found[1], {"ref": found[2]}
     if text.startswith("<knowledge_list>"):

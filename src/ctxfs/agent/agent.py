@@ -16,6 +16,7 @@ from ctxfs.agent.replies import is_final, started, whole
 from ctxfs.agent.runner import ToolRunner
 from ctxfs.checks import async_with_only, require_kind
 from ctxfs.context.context import Context
+from ctxfs.context.settings import preview_rule
 from ctxfs.errors import (
     AgentBusy,
     ConfigError,
@@ -26,13 +27,15 @@ from ctxfs.errors import (
     TurnLimitReached,
 )
 from ctxfs.events import ContextEvent
+from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.eager import EagerPolicy
-from ctxfs.items import ContextItem
+from ctxfs.eviction.preview import Preview
+from ctxfs.items import ContextItem, ItemType
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.base import CUT, ChatModel, ModelRequest, Reply, Retrying
 from ctxfs.llm.messages import Message, ToolCall, ToolMessage, UserMessage
 from ctxfs.materialize import Materializer
-from ctxfs.placeholder.text import reading_tools
+from ctxfs.placeholder.text import READ_TOOL, reading_tools
 from ctxfs.recall.archive import PastSession
 from ctxfs.recall.status import context_status
 from ctxfs.session.filesystem import ContextFileSystem
@@ -99,8 +102,8 @@ class Agent:
             on_event=self._receiver_of(telemetry),
             pricing=config.pricing(llm.model),
             window=window,
-            eager=_eager(config, tools),
-            preview_above_tokens=config.preview_above_tokens,
+            eager=_eager(config, tools, window.budget),
+            preview_above_tokens=None,
             pin_tools=config.pin_tools(),
             pin_user_messages=config.pin_user_messages,
             one_commit_a_turn=config.one_commit_a_turn,
@@ -397,7 +400,15 @@ class Agent:
         return events
 
 
-def _eager(config: AgentConfig, tool_names: Iterable[str]) -> EagerPolicy | None:
-    if config.materialize is None:
+def _eager(config: AgentConfig, tool_names: Iterable[str], budget: Budget | None) -> EagerPolicy | None:
+    """What decides about new results: one of ``materialize``, ``workspace`` and ``preview_above_tokens``."""
+    if config.workspace is not None:
         return config.workspace
-    return Materializer(settings=config.materialize, tools=reading_tools(tool_names))
+    # A tool of the user's may have the name of a reading tool that no setting asks for; only ``Read`` opens files.
+    yours = {tool.name for tool in config.tools} - {READ_TOOL}
+    readers = reading_tools(name for name in tool_names if name not in yours)
+    if config.materialize is not None:
+        return Materializer(settings=config.materialize, tools=readers)
+    rule = preview_rule(config.preview_above_tokens, budget)
+    may_leave = config.policy.type_enabled[ItemType.TOOL_RESULT]
+    return Preview(rule=rule, tools=readers) if rule is not None and may_leave else None
