@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
@@ -237,14 +238,23 @@ def _look(root: Path) -> None:
 def _child(work: Callable[[], None]) -> Iterator[int]:
     """Do ``work`` in a process of its own, and wait for its end; ``work``'s errors end it."""
     if (child := os.fork()) == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in what it runs in the background
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        with suppress(BaseException):
-            work()
-        os._exit(0)
+        try:
+            with suppress(BaseException):
+                work()
+        finally:  # also if one more Ctrl-C arrives right now
+            os._exit(0)
     try:
         yield child
     finally:
-        os.waitpid(child, 0)
+        alarm = threading.Timer(HANGS_S, os.kill, (child, signal.SIGKILL))
+        alarm.start()
+        _, status = os.waitpid(child, 0)
+        alarm.cancel()
+        alarm.join()  # the next fork is that of a process with one thread
+    if status:
+        raise AssertionError("a program did not end")
 
 
 def _one(root: Path, way: str, number: int) -> list[str]:
@@ -252,6 +262,16 @@ def _one(root: Path, way: str, number: int) -> list[str]:
     root.mkdir()
     (root / "acknowledged").touch()
     draw = random.Random(-number)
+    try:
+        _end(root, way, number, draw)
+        with _child(partial(_look, root)):
+            pass
+    except AssertionError as error:
+        return [str(error)]
+    return list(json.loads((root / "wrong").read_text()))
+
+
+def _end(root: Path, way: str, number: int, draw: random.Random) -> None:
     with _child(partial(_play, root, way, number)) as child:
         presses = WAYS[way][2]
         if presses:
@@ -262,11 +282,6 @@ def _one(root: Path, way: str, number: int) -> list[str]:
         for _ in range(presses):
             os.kill(child, signal.SIGINT)  # not waited for yet, so the number is its own
             time.sleep(draw.random() * 0.02)
-    with _child(partial(_look, root)):
-        pass
-    if not (root / "wrong").exists():
-        return ["the session could not be looked at"]
-    return list(json.loads((root / "wrong").read_text()))
 
 
 def main(directory: str, way: str, first: str, number: str, broken: str = "") -> None:
