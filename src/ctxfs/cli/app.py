@@ -104,7 +104,8 @@ class _Group(TyperGroup):
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Offer the commands without importing them; see ``click.Group.shell_complete``."""
-        options = super(TyperGroup, self).shell_complete(ctx, incomplete if incomplete.startswith("-") else "--help")
+        command: Any = TyperCommand  # what a group inherits would import each command
+        options = command.shell_complete(self, ctx, incomplete if incomplete.startswith("-") else "--help")
         if incomplete.startswith("-"):
             return options
         item = type(options[0])  # of click, or of the click that newer versions of typer have of their own
