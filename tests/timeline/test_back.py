@@ -29,7 +29,7 @@ from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessa
 from ctxfs.recall import recall_tools
 from ctxfs.replay.journal_costs import account
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.records import ContentRemoved, ItemAdded, Record, Removed, Replaced, Undone
+from ctxfs.session.records import ContentRemoved, ItemAdded, Pinned, Record, Removed, Replaced, Undone
 from ctxfs.testing import MemoryStore
 from ctxfs.timeline.back import Back, undone
 from ctxfs.timeline.reading import read_timeline
@@ -612,3 +612,32 @@ def test_an_archive_that_left_in_another_one_is_undone_after_that() -> None:
     with pytest.raises(NotRestorable, match="its archive first left after it: undo that first"):
         undone(records, "change_1")
     assert undone(records).item_ids == ("first",)
+
+
+@pytest.mark.parametrize("restores", [False, True])
+async def test_what_is_pinned_where_it_stands_is_kept_by_every_rule_and_after_a_restart(restores: bool) -> None:
+    """Its content is in the context, or is back for ten replies: it stays for good, as in a resumed session."""
+    session = Session(keep_recent={"log": 1}, pricing=EvictionPricing())
+    async with session.context() as ctx:
+        await filled(ctx, 4)
+        kept = "c1" if restores else "c4"
+        if restores:
+            await ctx.restore(kept)
+        before = await ctx.fs.history()
+        assert (await ctx.pin(kept)).pinned
+        assert (await ctx.pin(kept)).pinned
+        after = await ctx.fs.history()
+        assert [type(one) for one in after[len(before) :]] == [Pinned], "once, and nothing else"
+        for n in range(5, 18):
+            await called(ctx, n)
+        await ctx.messages()
+        assert not item_of(ctx, kept).destroyed
+        assert [item.id for item in ctx.items if item.tool_name and not item.destroyed] == [kept, "c17"]
+        await held_the_same(session, ctx)
+        await called(ctx, 18)
+        await ctx.messages()
+        assert not item_of(ctx, kept).destroyed
+        assert not (await ctx.unpin(kept)).pinned
+        await called(ctx, 19)
+        await ctx.messages()
+        assert item_of(ctx, kept).destroyed

@@ -6,7 +6,7 @@ from typing import Any
 
 from ctxfs.context.held import ContextHeld
 from ctxfs.context.requests import Requests, definitions_of
-from ctxfs.context.resume import go_back
+from ctxfs.context.resume import go_back, pin_whole
 from ctxfs.errors import ContextOverflow
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import AssistantMessage
@@ -137,6 +137,11 @@ class ContextInTime(ContextHeld):
 
         """
         async with self._live.changing():
+            await self._live.record()
+            self._live.recorder.check_recorded(self.fs.session_id)
+            item = self._live.transcript.items.get(item_id)
+            if item is not None and not (item.destroyed or item.trimmed):
+                return item if item.pinned else await pin_whole(self._live, item)
             back = await self._go_back(lambda records: pinned(records, item_id), fits=True)
             return self._found(item_id, back)
 

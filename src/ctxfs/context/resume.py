@@ -1,6 +1,7 @@
 """Resume a session: its recorded items, made a valid transcript again if the journal was damaged."""
 
 import logging
+from dataclasses import replace
 
 from ctxfs.context.live import LiveTranscript
 from ctxfs.context.repair import repaired
@@ -8,12 +9,13 @@ from ctxfs.eviction.window import CompactionController
 from ctxfs.items import ContextItem
 from ctxfs.session.damaged import counted
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.records import Pinned
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.timeline.back import Back
 from ctxfs.timeline.bring_back import bring_back
 from ctxfs.tokens import TokenCounter
 
-__all__ = ["go_back", "resume"]
+__all__ = ["go_back", "pin_whole", "resume"]
 
 _log = logging.getLogger("ctxfs.context")
 
@@ -42,6 +44,15 @@ async def go_back(live: LiveTranscript, back: Back, counter: TokenCounter) -> No
         items = counted(await live.fs.items(), counter)
         await live.take_in(items, counter)
         live.transcript.going_on_from(before)
+
+
+@uninterrupted
+async def pin_whole(live: LiveTranscript, item: ContextItem) -> ContextItem:
+    """Record that an item whose content is in the context is pinned, and keep it: nothing has to be read for that."""
+    await live.fs.writer.record([Pinned(item_ids=(item.id,))])
+    kept = replace(item, pinned=True)
+    live.transcript.pin(kept)
+    return kept
 
 
 async def _repaired(

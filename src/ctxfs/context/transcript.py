@@ -255,6 +255,13 @@ class Transcript:
             self.economy.restored(item, self._items.values(), self._arguments_of(item))
             self.economy.pin([item.id], pinned=True)
 
+    def pin(self, item: ContextItem) -> None:
+        """Keep an item whose content is here, whatever rule evicts others; ``item`` is the pinned one."""
+        self._items[item.id] = item
+        self.holds.pinned(item.id)
+        if self.economy is not None:
+            self.economy.pin(self._with_trims([item.id]), pinned=True)
+
     def _with_trims(self, item_ids: Iterable[str]) -> list[str]:
         """``item_ids``, and the ids under which arguments of replies among them would be stored."""
         return [one for i in item_ids for one in (i, *(trim.stored.id for trim in self._candidates.trims_of(i)))]

@@ -34,10 +34,16 @@ NO_PINS = Pins()
 
 
 class Holds:
-    """The ids of the items that stay because they were restored, updated in place."""
+    """The ids of the items that stay because they were restored, or pinned in the context, updated in place."""
 
     def __init__(self) -> None:
         self._replies_left: dict[str, int] = {}
+        self._pinned: set[str] = set()
+
+    def pinned(self, item_id: str) -> None:
+        """Hold an item of the context for good."""
+        self._replies_left.pop(item_id, None)
+        self._pinned.add(item_id)
 
     def restored(self, item_id: str, *, replies_since: int = 0) -> None:
         """Hold an item that was restored ``replies_since`` model replies ago, unless that is too long ago."""
@@ -48,6 +54,7 @@ class Holds:
         """Note that these items were evicted or moved."""
         for item_id in item_ids:
             self._replies_left.pop(item_id, None)
+            self._pinned.discard(item_id)
 
     def replied(self) -> list[str]:
         """Note a reply of the model; return the ids of the items that may be evicted again."""
@@ -59,7 +66,8 @@ class Holds:
         return free
 
     def __contains__(self, item_id: str) -> bool:
-        return item_id in self._replies_left
+        return item_id in self._replies_left or item_id in self._pinned
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._replies_left)
+        yield from self._replies_left
+        yield from self._pinned
