@@ -15,10 +15,12 @@ from ctxfs import Context, ContextFileSystem
 from ctxfs.errors import ConfigError
 from ctxfs.history import History, Part
 from ctxfs.listing.catalogue import SESSIONS_NAME, list_summaries
-from ctxfs.listing.summary import SessionSummary, summarize
+from ctxfs.listing.summary import SessionSummary, summarize, summarize_in
 from ctxfs.replay.explanation import explain
 from ctxfs.storage import LocalSessions
+from ctxfs.storage.local import LocalStore
 from ctxfs.storage.log_file import LOG_NAME
+from ctxfs.storage.sessions import SessionFound
 from view_session import SESSION, make_session
 
 pytestmark = pytest.mark.anyio
@@ -231,3 +233,19 @@ async def test_a_session_that_may_not_be_read_does_not_hide_the_others(root: Pat
     assert await listed(root) == found, "nothing changed: it is not looked at again"
     (root / "a" / "new").mkdir()
     assert (await listed(root))["a"].error is None, "what changed is looked at again"
+
+
+class _Failing(LocalSessions):
+    """Sessions of which reading one ends in an error that nobody foresaw."""
+
+    def store(self, session_id: str) -> LocalStore:
+        raise ZeroDivisionError(session_id)
+
+
+async def test_a_defect_is_the_row_of_its_session_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = await summarize_in(_Failing(tmp_path), SessionFound("s", "1", 5.0))
+    assert found.is_damaged
+    assert found.error is not None
+    assert found.error.startswith("session s cannot be read, because of a defect of ctxfs (ZeroDivisionError)")
+    (record,) = caplog.records
+    assert record.exc_info is not None, "whoever looks for the defect needs its traceback"

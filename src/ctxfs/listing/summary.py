@@ -111,8 +111,8 @@ async def summarize(root: Path, session_id: str, outside: Outside | None = None)
 
 async def summarize_in(stores: SessionStores, found: SessionFound) -> SessionSummary:
     """Read a session that is in no directory; one that cannot be read has an ``error``."""
-    store = stores.store(found.session_id)
     try:
+        store = stores.store(found.session_id)
         async with ContextFileSystem(found.session_id, store=store, read_only=True) as fs:
             size = sum([await store.size(name) for name in await store.names()]) + len(await store.read_log())
             return await _summary(fs, found.changed_at, size)
