@@ -107,6 +107,28 @@ def test_large_output_goes_to_a_file_before_the_model_sees_it(folder: Path) -> N
     assert kept.startswith("[Output stored in full: Bash, call")  # what the transcript of Claude Code keeps
 
 
+def test_an_output_that_claude_code_cuts_is_stored_whole(folder: Path) -> None:
+    whole = "".join(flow.service_log(n) for n in (1, 2, 3)) + "the last line\n"
+    assert len(whole) > 60_000
+    (folder / "whole.txt").write_text(whole)
+
+    def move(results: Sequence[str]) -> Any:
+        if not results:
+            return [ToolCall("Bash", {"command": f"cat {folder}/whole.txt", "description": "Read it"}, id="toolu_1")]
+        if len(results) == 1:
+            assert results[0].startswith("[Output stored in full: Bash, call toolu_1]"), results[0][:300]
+            return [ToolCall(f"{TOOLS}context_grep", {"ref": "toolu_1", "pattern": "the last line"})]
+        return results[1]
+
+    with MessagesServer(turns(move)) as server:
+        allowed = ["Bash", f"{TOOLS}context_grep"]
+        said = claude(folder, server.url, "--plugin-dir", str(PLUGIN), allowed=allowed)
+    assert server.refusals == []
+    assert "the last line" in said["result"]
+    (stored,) = (folder.parent / "sessions" / said["session_id"] / "artifacts" / "tool").iterdir()
+    assert stored.read_text() == whole
+
+
 def test_old_results_are_evicted_on_the_wire_and_its_own_read_tool_opens_them(folder: Path) -> None:
     sessions = folder.parent / "sessions"
 
