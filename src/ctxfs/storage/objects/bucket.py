@@ -5,6 +5,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -227,6 +228,9 @@ class _Directory(ObstoreBucket):
     def _prepare_writing(self) -> None:
         _check_process()
         if self.store is None:
+            with suppress(OSError):  # obstore says what is wrong with it
+                # obstore's files have the modes of the umask; below this directory only its owner reaches them
+                self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.store = _store_at(self._url, self._options)
 
 
