@@ -199,7 +199,8 @@ def _play(root: Path, way: str, number: int) -> None:
         os.write(log, f"{item_id}\n".encode())
 
     def warn(message: object, *_: object, **__: object) -> None:
-        if "never awaited" in str(message) and "TaskHandle" not in str(message):
+        # Ctrl-C may come between the making of a coroutine and its first step: Python itself warns then.
+        if not WAYS[way][2] and "never awaited" in str(message) and "TaskHandle" not in str(message):
             os.write(log, f"! {message}\n".encode())
 
     warnings.showwarning = warn
