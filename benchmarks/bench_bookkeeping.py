@@ -71,7 +71,7 @@ def turn_ms(items: int, economy: EvictionPricing | None = None) -> float:
 
 
 def main() -> int:
-    stays = EvictionParameters(caution=1e9)
+    stays = EvictionParameters(read_back_weight=1e9)
     rows: list[tuple[str, Callable[[], EvictionPricing | None], float, float]] = [
         ("keep-recent", lambda: None, LIMIT_MS, LIMIT_RATIO),
         ("economic", lambda: EvictionPricing(clock=lambda: 0.0), LIMIT_MS, LIMIT_RATIO),

@@ -68,8 +68,8 @@ PUBLIC = {
         PostgresBucket
     """,
     "ctxfs.economics": """
-        ANTHROPIC_RATES Added Billed CacheTerms Candidate EconomicPlan Eviction EvictionDecision EvictionParameters
-        EvictionPricing Held Ledger Left Outcome Rates ReadBack Replied ToolClass Why bill_usd decisions plan
+        ANTHROPIC_RATES Billed ItemBlock CacheTerms Candidate Chain EconomicPlan Eviction EvictionDecision
+        EvictionParameters EvictionPricing Held ItemKind Ledger OpenReadBacks Rates Why bill_usd decisions plan
     """,
     "ctxfs.models": """
         CacheTtl ModelInfo Prices UnknownModel known_model
@@ -107,9 +107,10 @@ PUBLIC = {
         usage_by_item usage_by_session usage_by_tool
     """,
     "ctxfs.replay": """
-        Bill BilledCall Cached CallFigures Cost DEFAULT_POLICIES Effect ExplainedItem Explanation Fold POLICY_NAMES
-        PolicyFigures PolicyRun Prediction PriceOptions Progress RecordedItem RecordedSession Report SessionReport Share
-        Skipped Tokens ToolFigures Tuned explain explain_recording render_html render_json render_table render_text
+        Bill BilledCall Cached CallFigures Cost Counted DEFAULT_POLICIES Effect ExplainedItem Explanation Fold
+        POLICY_NAMES PolicyFigures PolicyRun Prediction PriceOptions Progress RecordedItem RecordedSession Report
+        SessionReport Share Skipped Tokens ToolFigures Tuned explain explain_recording render_html render_json
+        render_table render_text
         replay_files tune_files
     """,
     "ctxfs.testing": """

@@ -13,7 +13,7 @@ from ctxfs import Context, ContextFileSystem
 from ctxfs.cli.app import run
 from ctxfs.economics.economy import EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import EvictionDecision
+from ctxfs.economics.plans import EvictionDecision
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.plan import Plan
 from ctxfs.eviction.window import Window
@@ -103,7 +103,7 @@ def test_it_knows_the_rules_that_the_session_was_opened_with(explain: Explain, t
         await context.close()
         return context.session_id, plan
 
-    never = EvictionPricing(parameters=EvictionParameters(min_saved_tokens=1_000_000))
+    never = EvictionPricing(parameters=EvictionParameters(tool_inputs=False, read_back_weight=1e9))
     session_id, plan = anyio.run(lambda: session(pricing=never))
     told = as_json(explain)
     assert [step["item_id"] for step in told["next"]] == [step.item_id for step in plan.offloads] == []

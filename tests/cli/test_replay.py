@@ -288,5 +288,5 @@ def test_tuning_can_be_read_by_programs(ctxfs: Command, recorded: list[Path]) ->
     code, out, _ = ctxfs("tune", *recorded, "--tokens", "chars4", "--json")
     told = json.loads(out)
     assert code == 0
-    assert {"parameters", "relative_cost", "held_out", "held_out_default", "folds", "skipped"} <= told.keys()
+    assert {"read_backs", "by_size", "events", "held_out", "held_out_default", "folds", "skipped"} <= told.keys()
     assert len(told["folds"]) == 2

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from ctxfs.context import Context
 from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.features import ToolClass
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import Why
+from ctxfs.economics.plans import Why
 from ctxfs.items import ContentRange
 from ctxfs.llm.messages import AssistantMessage, Block, Content, ToolMessage, UserMessage, has_media
 from ctxfs.materialize import Materialize, Materializer
@@ -24,7 +23,7 @@ from session_items import tool_result
 
 pytestmark = pytest.mark.anyio
 
-EAGER = EvictionParameters(needs_by_class=dict.fromkeys(ToolClass, 0.001), caution=0.0, max_loss=100.0)
+EAGER = EvictionParameters(read_back_weight=0.0, max_loss=100.0)
 LOG = "".join(f"line {n} of the page\n" for n in range(600))
 TEXT = {"type": "text", "text": LOG}
 

@@ -158,7 +158,7 @@ async def test_what_was_evicted_eagerly_leaves_again_by_its_short_placeholder() 
 
 @pytest.mark.parametrize("resumed", [False, True])
 async def test_it_is_not_evicted_by_its_price_meanwhile(resumed: bool) -> None:
-    eager = EvictionParameters(caution=0.0, horizon_calls=100, rent_share=0, max_loss=1000.0)
+    eager = EvictionParameters(max_loss=1000.0, read_back_weight=0.0)
     session = Session(keep_recent={}, pricing=EvictionPricing(clock=lambda: 0.0, parameters=eager))
     context = session.context()
     await context.open()
@@ -249,7 +249,7 @@ async def test_what_cannot_come_back_is_refused_and_nothing_changes() -> None:
 
 
 async def test_stored_arguments_come_back_with_their_reply() -> None:
-    parameters = EvictionParameters(max_loss=1000.0, caution=0.0, rent_share=0, horizon_calls=100)
+    parameters = EvictionParameters(max_loss=1000.0, read_back_weight=0.0)
     pricing = EvictionPricing(clock=lambda: 0.0, parameters=parameters)
     async with Session(keep_recent={}, pricing=pricing).context() as context:
         await context.add(UserMessage("go"))

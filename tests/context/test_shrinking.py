@@ -80,7 +80,7 @@ async def test_its_price_shrinks_what_materialization_left(tmp_path: Path) -> No
 
 
 async def test_without_a_rule_the_summary_stays(tmp_path: Path) -> None:
-    never = EvictionParameters(min_saved_tokens=1_000_000)
+    never = EvictionParameters(read_back_weight=1e9)
     for settings in ({"eviction": "exact"}, {"eviction_parameters": never}):
         config = AgentConfig(
             tools=[plain],

@@ -10,7 +10,7 @@ from ctxfs.agent import Evicted
 from ctxfs.context import ContentRange, Context, ItemType
 from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import Why
+from ctxfs.economics.plans import Why
 from ctxfs.errors import ConfigError
 from ctxfs.llm import ToolCall
 from ctxfs.llm.invariants import check
@@ -46,7 +46,7 @@ def answer(number: int, content: object) -> dict[str, Any]:
 
 def careless(clock: Clock, **parameters: Any) -> EvictionPricing:
     """Read-backs count nothing: what was seen leaves as soon as the cache is cold."""
-    return EvictionPricing(clock=clock, parameters=EvictionParameters(caution=0.0, **parameters))
+    return EvictionPricing(clock=clock, parameters=EvictionParameters(read_back_weight=0.0, **parameters))
 
 
 def context_in(root: Path, clock: Clock, session_id: str | None = None, **settings: Any) -> Context:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from ctxfs.context.commit import trimmed
 from ctxfs.context.entry import Entry, EntryRules, Known, new_entry, recorded_entry
 from ctxfs.economics.economy import EvictionPricing, SessionPricing
-from ctxfs.economics.features import ToolClass, identifiers_in
+from ctxfs.economics.features import ItemKind, identifiers_in
+from ctxfs.economics.held import Candidate
 from ctxfs.economics.ledger import Ledger
-from ctxfs.economics.ledger_steps import Candidate
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError
@@ -75,7 +75,7 @@ def call(**arguments: Any) -> AssistantMessage:
 
 @pytest.mark.parametrize(("chars", "large"), [(200, False), (201, True)])
 def test_an_argument_of_more_than_two_hundred_characters_is_large(chars: int, large: bool) -> None:
-    pricing = EvictionParameters(min_saved_tokens=0)
+    pricing = EvictionParameters()
     text = entry(call(text="word " * (chars // 5) + "x" * (chars % 5)), pricing)
     assert bool(text.options.trims) == large
     as_json = entry(call(data=["x" * (chars - 4)]), pricing)  # counted as JSON, with ["…"]
@@ -98,7 +98,7 @@ def test_only_large_arguments_leave_and_the_first_says_where_they_are() -> None:
 def test_arguments_are_counted_as_they_were_when_they_entered(value: Any) -> None:
     message = call(value=value, path="ü")
     reply = replace(item(message), token_count=count_content(COUNTER, message.content))
-    (trim,) = new_entry(reply, Known(NameAllocator()), rules(EvictionParameters(min_saved_tokens=0))).options.trims
+    (trim,) = new_entry(reply, Known(NameAllocator()), rules(EvictionParameters())).options.trims
     assert trim.tokens_before == reply.token_count - COUNTER.count("Write")
     left = trimmed(reply, trim)
     assert left.token_count == count_content(COUNTER, left.message.content)
@@ -119,7 +119,7 @@ def test_what_a_call_wrote_is_weighed_as_what_was_written() -> None:
     message = call(path="a.py", content="n " * 2_000)
     session.entered(item(message), entry(message).options, "/s/x.json")
     (held,) = session.economy.ledger.held.values()
-    assert (held.candidate.tool_class, held.candidate.paths) == (ToolClass.WHOLE, ("a.py",))
+    assert held.candidate.kind is ItemKind.ARGUMENTS
 
 
 def test_a_placeholder_mentions_what_was_not_known_before() -> None:
@@ -296,8 +296,8 @@ def test_a_price_may_rise_from_the_second_token_on_and_not_from_the_first() -> N
 
 
 def test_what_was_never_sent_is_saved_again_with_every_call() -> None:
-    candidate = Candidate(id="a", tool="Read", tool_class=ToolClass.EDIT, tokens=6_000, placeholder_tokens=50)
+    candidate = Candidate(id="a", kind=ItemKind.ARGUMENTS, tokens=6_000, placeholder_tokens=50)
     gone = Ledger().added([1_000, candidate]).evicted(["a"]).replied([]).added([10])
-    rates, twice = gone.rates, gone.replied([])
+    rates, twice = gone.rates, gone.copy().replied([])
     assert twice.saved - gone.saved == pytest.approx(rates.read * 5_950)
     assert twice.spent - gone.spent == pytest.approx(rates.read * (1_000 + 6_000) + rates.write * 10)

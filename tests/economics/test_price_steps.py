@@ -5,24 +5,25 @@ from typing import Any
 
 import pytest
 
-from ctxfs.economics.features import ToolClass
+from ctxfs.economics.features import ItemKind
+from ctxfs.economics.held import Candidate
 from ctxfs.economics.ledger import Ledger
-from ctxfs.economics.ledger_steps import Candidate
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import Why, plan
+from ctxfs.economics.planner import plan
+from ctxfs.economics.plans import Why
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 
 ABOVE = Rates(read=0.5, write=6.25, output=25.0)
 STEPPED = replace(ANTHROPIC_RATES, steps=((20_000, ABOVE),))
 
 
-def item(item_id: str, tokens: int = 6_000, *, tool_class: ToolClass = ToolClass.OTHER, **more: Any) -> Candidate:
-    return Candidate(id=item_id, tool="Bash", tool_class=tool_class, tokens=tokens, placeholder_tokens=50, **more)
+def item(item_id: str, tokens: int = 6_000, *, kind: ItemKind = ItemKind.RESULT, **more: Any) -> Candidate:
+    return Candidate(id=item_id, kind=kind, tokens=tokens, placeholder_tokens=50, **more)
 
 
 def seen(*parts: Candidate | int, rates: Rates = STEPPED, **parameters: Any) -> Ledger:
     """A context whose parts the model saw 5 calls ago; talk of 20 tokens a call since."""
-    careful = EvictionParameters(**{"caution": 40, **parameters})
+    careful = EvictionParameters(**{"read_back_weight": 13, **parameters})
     ledger = Ledger(parameters=careful, rates=rates).added(parts)
     for _ in range(5):
         ledger = ledger.replied([10]).added([10])
@@ -45,14 +46,14 @@ def test_what_does_not_come_under_the_step_stays() -> None:
 
 
 def test_those_that_lose_least_leave_and_no_more_than_pay() -> None:
-    printed = item("printed", tool_class=ToolClass.OTHER)
-    assert plan(seen(8_100, item("file", tool_class=ToolClass.FILE), printed)).item_ids == ("printed",)
+    printed = item("printed", kind=ItemKind.RESULT)
+    assert plan(seen(8_100, item("file", kind=ItemKind.FILE), printed)).item_ids == ("printed",)
     assert plan(seen(14_000, item("more"), printed)).item_ids == ("more", "printed")
 
 
 @pytest.mark.parametrize("rates", [STEPPED, replace(STEPPED, rewrites_all=True)])
 def test_the_rewrite_is_paid_at_the_prices_below_the_step(rates: Rates) -> None:
-    found = plan(seen(13_950, item("a"), rates=rates, caution=9))
+    found = plan(seen(13_950, item("a"), rates=rates, read_back_weight=4))
     behind = 50 + 100 - 20  # the last reply and what came after it are written in any case
     assert found.rewrite_cost == pytest.approx(1.15 * (behind + 13_950 * rates.rewrites_all))
     cold = replace(seen(13_950, item("a"), rates=rates), cache_expires_at=0.0)
@@ -61,7 +62,7 @@ def test_the_rewrite_is_paid_at_the_prices_below_the_step(rates: Rates) -> None:
 
 
 def test_what_is_likely_to_be_read_back_at_once_stays_above_the_step_too() -> None:
-    assert plan(seen(13_950, item("a", tool_class=ToolClass.FILE))).item_ids == ()
+    assert plan(seen(13_950, item("a", kind=ItemKind.FILE))).item_ids == ()
 
 
 def test_what_is_pinned_or_new_stays() -> None:
@@ -71,11 +72,11 @@ def test_what_is_pinned_or_new_stays() -> None:
 
 
 def test_what_leaves_anyway_counts() -> None:
-    old = Ledger(parameters=EvictionParameters(), rates=STEPPED).added([9_000, item("old")])
+    old = Ledger(parameters=EvictionParameters(max_loss=1.0), rates=STEPPED).added([9_000, item("old")])
     for _ in range(200):
         old = old.replied([5]).added([5])
     assert [e.why for e in plan(old).evictions] == [Why.BATCH]
-    above = old.added([item("young", 3_500, tool_class=ToolClass.FILE)]).replied([5])
+    above = old.added([item("young", 3_500, kind=ItemKind.FILE)]).replied([5])
     assert above.total_tokens > 20_000
     assert [e.why for e in plan(above).evictions] == [Why.BATCH]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ctxfs.context.entry import EntryRules, Known, recorded_entry
 from ctxfs.economics.economy import CacheTerms, EvictionPricing, SessionPricing
-from ctxfs.economics.features import ToolClass
+from ctxfs.economics.features import ItemKind
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import Rates
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
@@ -120,7 +120,7 @@ def test_what_was_read_back_stays_as_long_as_a_file_that_was_read() -> None:
     session.candidates.enter(page, "/s/call_2", session.options(page))
     session.economy.entered(page)
     (held,) = session.economy.ledger.held.values()
-    assert held.candidate.tool_class is ToolClass.FILE
+    assert held.candidate.kind is ItemKind.FILE
 
 
 def test_after_a_resume_the_cache_counts_from_the_last_call() -> None:
@@ -146,7 +146,7 @@ def test_a_placeholder_that_may_shrink_is_held_as_what_it_has_more_than_the_shor
     session.candidates.enter(item, "/s/call_1", session.options(item))
     session.economy.entered(item)
     (held,) = session.economy.ledger.held.values()
-    assert (held.candidate.is_placeholder, held.tokens, held.placeholder_tokens) == (True, 280, 0)
+    assert (held.candidate.tokens, held.candidate.placeholder_tokens) == (280, 0)
     assert session.economy.ledger.total_tokens == 300
 
 

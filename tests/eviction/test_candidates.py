@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from ctxfs.context.commit import evicted, trimmed
 from ctxfs.context.entry import EntryRules, Incoming, Known, build_entry
 from ctxfs.economics.economy import EvictionPricing, SessionPricing
-from ctxfs.economics.features import ToolClass
+from ctxfs.economics.features import ItemKind
+from ctxfs.economics.held import Candidate
 from ctxfs.economics.ledger import Ledger
-from ctxfs.economics.ledger_steps import Candidate
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.compaction import ArchiveSlot, SelectiveCompaction
@@ -170,28 +170,27 @@ def test_plans_are_the_same_as_if_every_placeholder_had_been_written(
     assert lazy.economy.ledger.total_tokens == exact.economy.ledger.total_tokens
 
 
-def held(item_id: str, tokens: int, placeholder_tokens: int, path: str = "a") -> Candidate:
-    return Candidate(
-        id=item_id,
-        tool="Read",
-        tool_class=ToolClass.FILE,
-        tokens=tokens,
-        placeholder_tokens=placeholder_tokens,
-        paths=(path,),
-    )
+def held(item_id: str, tokens: int, placeholder_tokens: int) -> Candidate:
+    return Candidate(id=item_id, kind=ItemKind.FILE, tokens=tokens, placeholder_tokens=placeholder_tokens)
+
+
+def state(ledger: Ledger) -> list[tuple[Candidate, int, float, int]]:
+    return [(h.candidate, h.saved_tokens, h.hazard, h.tokens_after) for h in ledger.held.values()]
 
 
 def test_a_ledger_with_exact_sizes_is_the_one_that_knew_them_from_the_start() -> None:
-    known = Ledger().added([held("a", 500, 60), held("b", 700, 50, "b"), 30])
-    estimated = Ledger().added([held("a", 500, 20), held("b", 700, 20, "b"), 30])
-    exact = estimated.replied([10], paths=("a",), changed_paths=("a",)).resized({"a": 60, "b": 50, "c": 9})
-    assert exact == known.replied([10], paths=("a",), changed_paths=("a",))
-    assert exact.resized({"a": 60, "c": 9}) is exact
+    known = Ledger().added([held("a", 500, 60), held("b", 700, 50), 30]).replied([10])
+    exact = Ledger().added([held("a", 500, 20), held("b", 700, 20), 30]).replied([10])
+    assert exact.resized({"a": 60, "b": 50, "c": 9})
+    assert state(exact) == state(known)
+    assert not exact.resized({"a": 60, "c": 9})
 
 
 def test_what_saves_too_little_with_its_exact_size_is_no_longer_held() -> None:
-    known = Ledger().added([40, 30, held("b", 700, 50, "b"), 25, 10])
-    estimated = Ledger().added([held("a", 40, 20), 30, held("b", 700, 50, "b"), held("c", 25, 10), 10])
-    exact = estimated.resized({"a": 35, "c": 20})
-    assert (exact.held, exact.total_tokens) == (known.held, known.total_tokens)
-    assert not Ledger().added([held("a", 40, 20)]).resized({"a": 35}).held
+    known = Ledger().added([40, 30, held("b", 700, 50), 25, 10])
+    exact = Ledger().added([held("a", 40, 20), 30, held("b", 700, 50), held("c", 25, 10), 10])
+    assert exact.resized({"a": 35, "c": 20})
+    assert (state(exact), exact.total_tokens) == (state(known), known.total_tokens)
+    alone = Ledger().added([held("a", 40, 20)])
+    alone.resized({"a": 35})
+    assert not alone.held

@@ -189,7 +189,7 @@ def test_dicts_that_the_framework_changes_in_place_are_seen_as_changed(tmp_path:
 
 
 def test_arguments_of_calls_leave_when_that_pays(tmp_path: Path) -> None:
-    pricing = EvictionPricing(parameters=EvictionParameters(caution=0.001, rent_share=0.0, max_loss=100.0))
+    pricing = EvictionPricing(parameters=EvictionParameters(read_back_weight=0.0, max_loss=100.0))
     with History("s", root_path=tmp_path, pricing=pricing, window=None) as history:
         written = Part("call", {"path": "/f", "text": big(1)}, "written", "w1", "Write")
         parts = [Part("user", "go", "u"), written, Part("result", "ok", "ok", "w1", "Write")]
@@ -271,7 +271,7 @@ def test_a_reply_of_thinking_alone_is_never_left_empty(tmp_path: Path) -> None:
         assert "second" in edits
         assert all(edits.values())
     empty = [part._replace(content=()) if part.place == "first" else part for part in parts]
-    pricing = EvictionPricing(parameters=EvictionParameters(caution=0.001, rent_share=0.0, max_loss=100.0))
+    pricing = EvictionPricing(parameters=EvictionParameters(read_back_weight=0.0, max_loss=100.0))
     with History("t", root_path=tmp_path, pricing=pricing, window=None) as history:
         for n in range(5):
             empty += exchange(n, "short")
@@ -535,7 +535,7 @@ def test_every_placeholder_names_the_tool_that_opens_its_file(tmp_path: Path) ->
     """Those of what is due, of what pays, of arguments, of what does not fit, of read-backs, and of what arrives."""
     thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
     written = Part("call", {"path": "/f", "text": big(1)}, "written", "w1", "Write")
-    pricing = EvictionPricing(parameters=EvictionParameters(caution=0.001, rent_share=0.0, max_loss=100.0))
+    pricing = EvictionPricing(parameters=EvictionParameters(read_back_weight=0.0, max_loss=100.0))
     settings: dict[str, Any] = {"root_path": tmp_path, "read_tool": "open_file", "pricing": None, "window": None}
     found: list[Any] = []
     with History("due", **{**settings, "keep_recent": {"Read": 1, "open_file": 1}}) as history:

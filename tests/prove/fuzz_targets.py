@@ -97,7 +97,7 @@ CALL = AssistantMessage(({"type": "tool_use", "id": "call_1", "name": "Read", "i
 RECORDS: tuple[Record, ...] = (
     SessionStarted(session_id="s", started_at=1.0),
     WriterOpened(epoch=1, path="/s", opened_at=1.0),
-    EvictionSet(keep_recent={"Read": 1}, parameters={"caution": 8.0}, rates={"read": 0.1}, ttl_s=300.0),
+    EvictionSet(keep_recent={"Read": 1}, parameters={"read_back_weight": 8.0}, rates={"read": 0.1}, ttl_s=300.0),
     ItemAdded(item=make_item("msg_001", UserMessage("go"))),
     ItemAdded(item=make_item("msg_002", CALL)),
     ItemAdded(item=make_item("call_1", _message("")), content_stored=True),

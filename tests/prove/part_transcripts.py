@@ -51,7 +51,7 @@ POLICIES = (
         settings={"keep_recent": {"Read": 1}},
         budget=_SMALL,
         summarize=True,
-        economic=EvictionParameters(caution=0.1, horizon_calls=100, rent_share=0),
+        economic=EvictionParameters(read_back_weight=0.0, max_loss=1000.0),
     ),
     Policy(
         name="all of them",

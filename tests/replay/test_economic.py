@@ -3,7 +3,7 @@
 from ctxfs.economics.prices import ANTHROPIC_RATES
 from ctxfs.llm.base import Usage
 from ctxfs.recordings.recording import Kind
-from ctxfs.replay.economic import Economic, _EconomicRun
+from ctxfs.replay.economic import Economic, EconomicRun
 from ctxfs.replay.session import Item, Session
 from ctxfs.tokens import CharsCounter, count_json
 
@@ -18,9 +18,9 @@ def test_the_planner_counts_the_thinking_of_a_reply_whose_arguments_may_leave() 
     call = Item(index=2, kind=Kind.TOOL_INPUT, tokens=tokens, tool="Write", call_id="c", arguments=arguments)
     policy = Economic(name="economic", rates=ANTHROPIC_RATES, count=COUNTER.count)
     run = policy.start(Session(name="s", turns=(), vocabulary={}))
-    assert isinstance(run, _EconomicRun)
+    assert isinstance(run, EconomicRun)
     assert not run.plan((asked,), 0.0)
     run.replied((thought, call), Usage())
-    ledger = run._economy.ledger  # noqa: SLF001 - a plan shows what it counts only in what leaves when
+    ledger = run.ledger
     assert ledger.held.keys() == {"c.input"}
     assert ledger.total_tokens == asked.tokens + thought.tokens + call.tokens

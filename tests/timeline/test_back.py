@@ -505,7 +505,7 @@ def test_nothing_to_bring_back_is_false() -> None:
 
 # What the journal holds itself ---------------------------------------------------------------------------------------
 
-EAGER_TO_EVICT = EvictionParameters(max_loss=1000.0, caution=0.0, rent_share=0, horizon_calls=100)
+EAGER_TO_EVICT = EvictionParameters(max_loss=1000.0, read_back_weight=0.0)
 
 
 async def test_arguments_that_have_no_file_of_their_reply_come_back_from_the_journal() -> None:

@@ -143,7 +143,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "tune": Command(
         "replay.tune",
-        "Find eviction parameters on recorded sessions.",
+        "Count eviction parameters on recorded sessions.",
         ("ctxfs tune recordings/*.json > mine.toml",),
     ),
     "completion": Command(

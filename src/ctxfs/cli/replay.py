@@ -128,10 +128,10 @@ def tune(
     tokens: _Tokens = "o200k",
     as_json: AsJson = False,
 ) -> None:
-    """Find eviction parameters on recorded sessions.
+    """Count eviction parameters on recorded sessions.
 
-    Parameters are found on some of the sessions and judged on the others. They are printed as TOML for `ctxfs replay
-    --policy FILE.toml`. Without PATH, the sessions that agents recorded on this machine are used.
+    Read-backs are counted on some of the sessions, and what they cost is shown on the others. They are printed as TOML
+    for `ctxfs replay --policy FILE.toml`. Without PATH, the sessions that agents recorded on this machine are used.
     """
     prices = _prices(model, rates, ttl)
     files = _found(paths)

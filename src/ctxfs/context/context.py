@@ -18,7 +18,7 @@ from ctxfs.context.resume import resume
 from ctxfs.context.room import make_room
 from ctxfs.context.settings import Auto, ContextSettings, pins_of
 from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.planner import EvictionDecision
+from ctxfs.economics.plans import EvictionDecision
 from ctxfs.errors import ConfigError, InvalidReply
 from ctxfs.events import ContextEvent
 from ctxfs.eviction.budget import Budget

@@ -51,6 +51,12 @@ __all__ = [
     "with_sources",
 ]
 
+_DIGEST_SHARE = 0.2
+"""A placeholder mentions names in at most this share of its content's tokens: more costs more than it saves."""
+
+_DIGEST_NAMES = 300
+"""A placeholder mentions at most so many names."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
@@ -295,7 +301,7 @@ def _trims(
             item.id,
             place,
             block,
-            digest=partial(_mentions, Entries(brought.names, pricing.digest_identifiers), rules=rules, pricing=pricing),
+            digest=partial(_mentions, Entries(brought.names, _DIGEST_NAMES), rules=rules),
             names=draft.names,
             path_of=rules.path_of,
             short_of=partial(rules.short_of, names=draft.names),
@@ -308,15 +314,9 @@ def _trims(
             yield trim
 
 
-def _mentions(
-    entries: Entries,
-    tokens: int,
-    *,
-    rules: EntryRules,
-    pricing: EvictionParameters,
-) -> str:
+def _mentions(entries: Entries, tokens: int, *, rules: EntryRules) -> str:
     """What a placeholder for content of ``tokens`` tokens mentions."""
-    budget = min(digest_budget(tokens, rules.digest_tokens), int(pricing.digest_share * tokens))
+    budget = min(digest_budget(tokens, rules.digest_tokens), int(_DIGEST_SHARE * tokens))
     return mentions(entries.found, budget_tokens=budget, counter=rules.counter) if budget > 0 else ""
 
 
@@ -342,12 +342,12 @@ def _options(
             item, path=path, counter=counter, digest=described, reader=rules.reader, short=short
         )
         return EvictionOptions(placeholder, trims)
-    entries = Entries(brought.names, pricing.digest_identifiers)
+    entries = Entries(brought.names, _DIGEST_NAMES)
     placeholder = placeholder_for(
         item,
         path=path,
         counter=counter,
-        digest=partial(_mentions, entries, item.content_tokens, rules=rules, pricing=pricing),
+        digest=partial(_mentions, entries, item.content_tokens, rules=rules),
         reader=rules.reader,
         short=short,
     )

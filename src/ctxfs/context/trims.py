@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import Why
+from ctxfs.economics.parameters import LEAST_SAVED_TOKENS, EvictionParameters
+from ctxfs.economics.plans import Why
 from ctxfs.eviction.plan import Trim
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.items import ContextItem, ItemType
@@ -39,7 +39,7 @@ def trim_of(
     """
     large = large_arguments(call["input"]) if parameters.tool_inputs else {}
     tokens = count_json(counter, call["input"]) if large else 0
-    if not large or not parameters.could_leave(tokens, 0):
+    if not large or tokens < LEAST_SAVED_TOKENS:
         return None
     if not policy.allows(ItemType.TOOL_INPUT, tokens):
         return None

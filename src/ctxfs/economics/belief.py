@@ -3,15 +3,35 @@
 from dataclasses import dataclass
 from typing import Final
 
-from ctxfs.economics.ledger_steps import Billed
+from ctxfs.llm.base import Usage
 
-__all__ = ["NO_BILL", "Checked"]
+__all__ = ["NO_BILL", "Billed", "Checked"]
 
 _NO_CACHE_AFTER: Final = 4
 """So many misses in a row say that there is no cache, where the provider does not say what it holds.
 
 After one or two, the next call finds it in 87 and 79 of 100 cases (3,957 recorded calls of such a provider).
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Billed:
+    """What a request was billed, in tokens as the provider counts them.
+
+    ``read``: those of the prompt that the cache held; ``held``: those that it holds since then. None: the provider
+    caches automatically, and does not say what.
+    """
+
+    prompt: int
+    read: int
+    held: int | None = None
+
+    @classmethod
+    def of(cls, usage: Usage, *, charges_writes: bool) -> "Billed":
+        """``usage``; a provider that charges for what it writes to the cache says what it wrote."""
+        read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
+        held = read + written if charges_writes or written else None
+        return cls(prompt=usage.total_input_tokens, read=read, held=held)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from ctxfs.checks import names_settings, require_kind, require_number
-from ctxfs.economics.features import ToolClass, classify, paths_of, program_of, writes
+from ctxfs.checks import require_kind, require_number
+from ctxfs.economics.belief import Billed
+from ctxfs.economics.features import ItemKind, kind_of_result, program_of
+from ctxfs.economics.held import Candidate
 from ctxfs.economics.ledger import Ledger
-from ctxfs.economics.ledger_steps import Added, Billed, Candidate, Left, ReadBack, Replied, Step
-from ctxfs.economics.next_batch import next_start
+from ctxfs.economics.outlook import decisions, next_start
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import EconomicPlan, EvictionDecision, decisions, next_plan
+from ctxfs.economics.planner import plan
+from ctxfs.economics.plans import EconomicPlan, EvictionDecision
 from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
-from ctxfs.economics.ripening import Ripening
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.candidates import Candidates
 from ctxfs.eviction.plan import Offload, Trim
@@ -42,7 +43,6 @@ class CacheTerms:
         require_number("ttl_s", self.ttl_s, at_least=0)
 
 
-@names_settings()
 class EvictionPricing:
     """The settings of eviction by price: the planner's numbers, and what the prompt cache costs.
 
@@ -80,24 +80,6 @@ class EvictionPricing:
         return self._terms
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """What the planner knows of a result by its call: the program of a shell's command, or "", and the files named."""
-
-    program: str
-    paths: tuple[str, ...]
-
-    @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> "_Call":
-        return cls(program_of(arguments), paths_of(arguments))
-
-
-_UNKNOWN_CALL = _Call("", ())
-
-_READ_BACK = ToolClass.FILE
-"""What was read back was needed once more than the rest: it counts as read from a file, whatever printed it."""
-
-
 class SessionPricing:
     """The ledger of one session, and what the planner says to it.
 
@@ -120,19 +102,11 @@ class SessionPricing:
         self._clock = settings.clock
         self._policy = policy or OffloadPolicy()
         self._candidates = candidates
-        self._calls: dict[str, _Call] = {}  # of the last reply
-        self._ledger = Ledger(parameters=settings.parameters, rates=settings.terms.rates)
-        self._steps: list[Step] = []  # what the ledger has yet to take in
-        self._planned: tuple[Ledger, bool, EconomicPlan] | None = None
-        self._ripening = Ripening()
+        self._programs: dict[str, str] = {}  # of the last reply: what each call of a shell runs, or ""
+        self.ledger = Ledger(parameters=settings.parameters, rates=settings.terms.rates)
+        self._planned: tuple[int, bool, EconomicPlan] | None = None
         self._billed: Billed | None = None  # of the request whose reply comes next
-
-    @property
-    def ledger(self) -> Ledger:
-        """What the planner knows now."""
-        if self._steps:
-            self._ledger, self._steps = self._ledger.after(self._steps), []
-        return self._ledger
+        self._exact_items: set[str] = set()
 
     def billed(self, usage: Usage) -> None:
         """Take in what the last request was billed, before its reply enters: what the cache holds really."""
@@ -149,63 +123,58 @@ class SessionPricing:
             self._replied(item, message)
             return
         parts = self._result(item, message) if isinstance(message, ToolMessage) else (item.token_count,)
-        self._steps.append(Added(parts) if item.source is None else ReadBack(item.source.item_id, parts))
+        if item.source is None:
+            self.ledger.added(parts)
+        else:
+            self.ledger.read_back(item.source.item_id, parts)
 
     def _replied(self, item: ContextItem, message: AssistantMessage) -> None:
-        calls, trims = message.tool_calls, self._candidates.trims_of(item.id)
-        self._calls = {call.id: _Call.of(call.arguments) for call in calls}
-        inputs = [_input_candidate(trim, message) for trim in trims]
-        paths = [(path, call.name) for call in calls for path in self._calls[call.id].paths]
-        step = Replied(
-            (max(0, item.token_count - sum([i.tokens for i in inputs])), *inputs),
-            paths=[path for path, _ in paths],
-            changed_paths=[path for path, tool in paths if writes(tool)],
-            cache_expires_at=self._clock() + self._terms.ttl_s,
-            billed=self._billed,
-        )
+        self._programs = {call.id: program_of(call.arguments) for call in message.tool_calls}
+        inputs = [_input_candidate(trim) for trim in self._candidates.trims_of(item.id)]
+        text = max(0, item.token_count - sum([i.tokens for i in inputs]))
+        expires_at = self._clock() + self._terms.ttl_s
+        self.ledger.replied((text, *inputs), cache_expires_at=expires_at, billed=self._billed)
         self._billed = None
-        self._steps.append(step)
 
     def _result(self, item: ContextItem, message: ToolMessage) -> tuple[Candidate | int, ...]:
         if item.can_shrink:
-            return (item.placeholder_tokens, self._placeholder(item, message))
+            return (item.placeholder_tokens, self._placeholder(item, message, hidden_tokens=_hidden(item)))
         placeholder_tokens = self._candidates.known_tokens(item.id)
         if placeholder_tokens is None or not self._policy.allows(item.item_type, item.content_tokens):
             return (item.token_count,)
-        return (self._candidate(item, message, item.token_count, placeholder_tokens),)
+        found = self._candidate(item, message, item.token_count, placeholder_tokens)
+        return (replace(found, hidden_tokens=_hidden(item)),)
 
-    def _placeholder(self, item: ContextItem, message: ToolMessage) -> Candidate:
+    def _placeholder(self, item: ContextItem, message: ToolMessage, *, hidden_tokens: int = 0) -> Candidate:
         """What the placeholder of an evicted result has more than the short one."""
         longer = self._candidate(item, message, item.token_count - item.placeholder_tokens, 0)
-        return replace(longer, is_placeholder=True)
+        return replace(longer, hidden_tokens=hidden_tokens)
 
     def _candidate(self, item: ContextItem, message: ToolMessage, tokens: int, placeholder_tokens: int) -> Candidate:
-        call = self._calls.get(message.tool_call_id, _UNKNOWN_CALL)
-        shown = call.program or message.tool_name
-        return Candidate(
-            id=item.id,
-            tool=f"{message.tool_name} {call.program}" if call.program else message.tool_name,
-            tool_class=_READ_BACK if item.source is not None else classify(shown, is_input=False),
-            tokens=tokens,
-            placeholder_tokens=placeholder_tokens,
-            paths=call.paths,
-            pinned=message.tool_name in self.exact,
-        )
+        program = self._programs.get(message.tool_call_id, "")
+        # What was read back was needed once more than the rest: it counts as a file, whatever printed it.
+        kind = ItemKind.FILE if item.source is not None else kind_of_result(program or message.tool_name)
+        is_exact = message.tool_name in self.exact
+        if is_exact:
+            self._exact_items.add(item.id)
+        return Candidate(id=item.id, kind=kind, tokens=tokens, placeholder_tokens=placeholder_tokens, pinned=is_exact)
 
     def left(self, item_ids: Collection[str], shrinkable: Mapping[str, ContextItem] = MappingProxyType({})) -> None:
         """These left, by whatever rule; ids are those of results, or of trimmed arguments.
 
         ``shrinkable``: those of the results whose placeholder is a long one that a short one may replace later.
         """
-        ledger = self.ledger.resized(self._candidates.known_sizes(item_ids))
+        ledger = self.ledger
+        ledger.resized(self._candidates.known_sizes(item_ids))
         longer = [item for item in shrinkable.values() if item.id in ledger.held]
-        added = [self._placeholder(item, item.message) for item in longer if isinstance(item.message, ToolMessage)]
-        self._ledger = self._without(ledger, item_ids, added)
-
-    def _without(self, ledger: Ledger, item_ids: Collection[str], longer: Sequence[Candidate | int]) -> Ledger:
-        """The ledger once placeholders have replaced these items; they are ``longer`` than the later ones."""
-        cold = ledger.is_cold(self._clock())
-        return ledger.after([Left(item_ids, cold, longer)]) if longer else ledger.evicted(item_ids, cold=cold)
+        ledger.evicted(item_ids, cold=ledger.is_cold(self._clock()))
+        placeholders = [
+            replace(self._placeholder(i, i.message, hidden_tokens=_hidden(i)), is_counted=True)
+            for i in longer
+            if isinstance(i.message, ToolMessage)
+        ]
+        if placeholders:
+            ledger.surplus(placeholders)
 
     def restored(self, item: ContextItem, items: Collection[ContextItem], arguments: Mapping[str, Any]) -> None:
         """The content of ``item`` is back among ``items``, once the candidates know it.
@@ -214,17 +183,13 @@ class SessionPricing:
         """
         held = {item_id: h.candidate for item_id, h in self.ledger.held.items() if item_id != item.id}
         if isinstance(item.message, ToolMessage):
-            self._calls = {**self._calls, item.message.tool_call_id: _Call.of(arguments)}
+            self._programs = {**self._programs, item.message.tool_call_id: program_of(arguments)}
             held |= {c.id: c for c in self._result(item, item.message) if isinstance(c, Candidate)}
         self._rebuilt(list(items), held, unchanged=[one.id for one in items].index(item.id))
 
     def pin(self, item_ids: Collection[str], *, pinned: bool) -> None:
         """These items stay, however well it would pay to evict them, or not any more."""
-        if item_ids:
-            free = [
-                i for i in item_ids if i in self.ledger.held and self.ledger.held[i].candidate.tool not in self.exact
-            ]
-            self._ledger = self.ledger.with_pinned(free, pinned)
+        self.ledger.pin([one for one in item_ids if one not in self._exact_items], pinned=pinned)
 
     def rebuilt(self, items: Iterable[ContextItem], *, unchanged: int) -> None:
         """The context was rewritten in the middle: it now holds ``items``, of which the first ones are unchanged."""
@@ -232,7 +197,7 @@ class SessionPricing:
 
     def going_on_from(self, before: "SessionPricing", *, unchanged_tokens: int) -> None:
         """What was entered here is the context of ``before`` up to ``unchanged_tokens``; what that knew is known."""
-        self._ledger = self.ledger.going_on_from(before.ledger, unchanged_tokens=unchanged_tokens)
+        self.ledger.going_on_from(before.ledger, unchanged_tokens=unchanged_tokens)
 
     def _rebuilt(self, items: Sequence[ContextItem], held: Mapping[str, Candidate], unchanged: int) -> None:
         parts: list[Candidate | int] = []
@@ -241,14 +206,15 @@ class SessionPricing:
             inside = [held[one] for one in ids if one in held]
             parts += [max(0, item.token_count - sum(c.tokens for c in inside)), *inside]
         same = sum(item.token_count for item in items[:unchanged])
-        self._ledger = self.ledger.rebuilt(parts, unchanged_tokens=same)
+        self.ledger.rebuilt(parts, unchanged_tokens=same)
 
     def follow_host(self, terms: CacheTerms | None, *, rewrites_all: bool) -> None:
         """A host sets the cache's breakpoints: at other ``terms``, or where a change rewrites all of a request."""
         terms = terms or self._terms
         rates = replace(terms.rates, rewrites_all=rewrites_all or terms.rates.rewrites_all)
         self._terms = replace(terms, rates=rates)
-        self._ledger = replace(self.ledger, rates=rates)
+        self.ledger.rates = rates
+        self.ledger.changes += 1
 
     def resumed(self, last_call_at: float, usage: Usage) -> None:
         """The session was taken up again; its cache counts from its last call, in seconds of the clock (0: unknown).
@@ -259,8 +225,9 @@ class SessionPricing:
         billed = Billed.of(usage, charges_writes=self._charges_writes)
         if billed.prompt and billed.held is not None:
             share = (billed.prompt - billed.held) / billed.prompt
-            ledger = ledger.lost(round(share * (ledger.total_tokens - ledger.new_tokens)))
-        self._ledger = replace(ledger, cache_expires_at=last_call_at + self._terms.ttl_s)
+            ledger.lost(round(share * (ledger.total_tokens - ledger.new_tokens)))
+        ledger.cache_expires_at = last_call_at + self._terms.ttl_s
+        ledger.changes += 1
 
     # Deciding --------------------------------------------------------------------------------------------------------
 
@@ -269,7 +236,7 @@ class SessionPricing:
 
         ``plan`` is empty when this is.
         """
-        return [e.item_id for e in self._decided(self.ledger, self._clock()).evictions]
+        return list(self._decided(self._clock()).item_ids)
 
     def plan(self) -> tuple[Offload | Trim, ...]:
         """What leaves now because it pays, each with its reason; nothing is left that would leave right after it.
@@ -278,30 +245,32 @@ class SessionPricing:
         and it is planned again with their sizes, until all of those are known. So the plan is the same as if every
         placeholder had been written: a larger one only makes it pay less to evict its item.
         """
-        now, ledger, steps = self._clock(), self.ledger, dict[str, Offload | Trim]()
+        now = self._clock()
+        steps: dict[str, Offload | Trim] = {}
+        tried: Ledger | None = None  # what the ledger would be without what leaves
         while True:
-            evictions = self._decided(ledger, now).evictions
-            sizes = self._candidates.sizes(e.item_id for e in evictions)
-            if (resized := ledger.resized(sizes)) is not ledger:
-                self._ledger = resized if ledger is self._ledger else self._ledger.resized(sizes)
-                ledger = resized
+            decided = self._decided(now) if tried is None else plan(tried, now=now)
+            sizes = self._candidates.sizes(decided.item_ids)
+            is_news = self.ledger.resized(sizes)
+            if tried.resized(sizes) if tried is not None else is_news:
                 continue
-            found = {e.item_id: self._candidates.step(e.item_id, str(e.why)) for e in evictions}
+            found = {e.item_id: self._candidates.step(e.item_id, str(e.why)) for e in decided.evictions}
             if not found.keys() - steps.keys():
                 return tuple(steps.values())
             steps.update(found)
-            ledger = self._without(ledger, found, ())
+            tried = self.ledger.copy() if tried is None else tried
+            tried.evicted(found, cold=tried.is_cold(now))
 
-    def _decided(self, ledger: Ledger, now: float) -> EconomicPlan:
-        """What the planner says to ``ledger``: what it said the last time, if nothing has changed since."""
-        cold = ledger.is_cold(now)
-        if self._planned is None or self._planned[0] is not ledger or self._planned[1] != cold:
-            self._planned = ledger, cold, next_plan(ledger, self._ripening, now=now)
+    def _decided(self, now: float) -> EconomicPlan:
+        """What the planner says to the ledger: what it said the last time, if nothing has changed since."""
+        cold = self.ledger.is_cold(now)
+        if self._planned is None or self._planned[:2] != (self.ledger.changes, cold):
+            self._planned = self.ledger.changes, cold, plan(self.ledger, now=now)
         return self._planned[2]
 
     def next_start(self) -> str | None:
         """The item at which the next batch will begin, as far as one can say; None: nothing is near."""
-        found = next_start(self.ledger, self._ripening)
+        found = next_start(self.ledger)
         return None if found is None else self._candidates.owner(found)
 
     def decisions(self) -> tuple[EvictionDecision, ...]:
@@ -310,14 +279,15 @@ class SessionPricing:
         return decisions(self.ledger, now=self._clock())
 
 
-def _input_candidate(trim: Trim, message: AssistantMessage) -> Candidate:
-    block = message.content[trim.block]
-    assert isinstance(block, dict)
+def _hidden(item: ContextItem) -> int:
+    """How much of a result's content the context does not hold, if it holds a preview."""
+    return max(0, item.content_tokens - item.token_count)
+
+
+def _input_candidate(trim: Trim) -> Candidate:
     return Candidate(
         id=trim.stored.id,
-        tool=block["name"],
-        tool_class=classify(block["name"], is_input=True),
+        kind=ItemKind.ARGUMENTS,
         tokens=trim.tokens_before,
         placeholder_tokens=trim.tokens_after,
-        paths=paths_of(block["input"]),
     )

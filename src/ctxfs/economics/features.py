@@ -1,4 +1,4 @@
-"""What the planner knows of an item: whose result it is, which files it is about, which identifiers it brought in."""
+"""What the planner knows of an item: its kind, and which identifiers it brought in."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,13 +9,11 @@ from ctxfs.patterns import possessive
 
 __all__ = [
     "MAX_IDENTIFIER_CHARS",
-    "ToolClass",
-    "classify",
+    "ItemKind",
     "identifiers_in",
-    "paths_of",
+    "kind_of_result",
     "program_of",
     "strings_of",
-    "writes",
 ]
 
 # What stands before an identifier is passed over with it, so that no character is looked at twice; "" ends the text.
@@ -28,10 +26,6 @@ _IDENTIFIER = re.compile(
 MAX_IDENTIFIER_CHARS: Final = 40
 """Longer ones (hashes, long paths) are hardly ever quoted, and cost more."""
 
-_PATH_KEYS = ("path", "file_path", "filePath", "filename", "file", "notebook_path", "target_file")
-_PATCH_HEADER = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
-_WRITING = re.compile("write|edit|create|insert|patch|replace")
-_WRITING_WHOLE = ("write", "write_file", "create", "create_file")
 _READING = (
     "read",
     "read_file",
@@ -49,7 +43,6 @@ _READING = (
     "task",
     "agent",
 )
-_SEARCHING = ("grep", "glob", "search", "web_search", "web_fetch", "ls", "list", "rg", "find", "tree")
 _MAPPINGS = (dict, Mapping)  # the class of most first: others take many times as long to ask for
 _SEQUENCES = (list, Sequence)
 _COMMAND_KEYS = ("command", "cmd")
@@ -65,29 +58,20 @@ def identifiers_in(text: str) -> dict[str, None]:
     return found
 
 
-class ToolClass(StrEnum):
-    """Kinds of items whose chance to be needed again differs."""
+class ItemKind(StrEnum):
+    """Kinds of items that differ in how often they are read back."""
 
     FILE = "file"
-    """The result of reading a file."""
-    SEARCH = "search"
-    """The result of a search, a web page, a listing, another agent."""
-    OTHER = "other"
-    """Any other result: commands, APIs."""
-    WHOLE = "whole"
-    """The arguments of a call that writes a whole file."""
-    EDIT = "edit"
-    """The arguments of any other call: edits, patches, commands."""
+    """The result of reading a file, and any page that was read back."""
+    RESULT = "result"
+    """Any other result: of a command, a search, an API."""
+    ARGUMENTS = "arguments"
+    """What the model wrote to call a tool."""
 
 
-def classify(name: str, *, is_input: bool) -> ToolClass:
-    """The class of a tool's result, or of a call's arguments (``is_input``), by the name of the tool or program."""
-    name = name.lower()
-    if is_input:
-        return ToolClass.WHOLE if name in _WRITING_WHOLE else ToolClass.EDIT
-    if name in _READING:
-        return ToolClass.FILE
-    return ToolClass.SEARCH if name in _SEARCHING else ToolClass.OTHER
+def kind_of_result(name: str) -> ItemKind:
+    """The kind of a result, by the name of its tool, or of the program that a shell ran."""
+    return ItemKind.FILE if name.lower() in _READING else ItemKind.RESULT
 
 
 def program_of(arguments: Mapping[str, Any]) -> str:
@@ -107,19 +91,6 @@ def program_of(arguments: Mapping[str, Any]) -> str:
         if words and words[0] not in _SILENT and ">" not in line:
             program = "git show" if words[:2] == ["git", "show"] else words[0].rpartition("/")[2]
     return program
-
-
-def writes(tool_name: str) -> bool:
-    """Whether a call of this tool changes the files it names."""
-    name = tool_name.lower()
-    return _WRITING.search(name) is not None and name != "write_stdin"
-
-
-def paths_of(arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """The files that a call names: in the usual arguments, or in the headers of a patch."""
-    named = [value for value in map(arguments.get, _PATH_KEYS) if isinstance(value, str)]
-    patched = [path for text in strings_of(arguments) if "*** " in text for path in _PATCH_HEADER.findall(text)]
-    return tuple(dict.fromkeys([*named, *patched]))
 
 
 def strings_of(value: Any) -> list[str]:

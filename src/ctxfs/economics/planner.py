@@ -1,144 +1,42 @@
-"""Eviction that pays: what to evict now, given the prices of the prompt cache. Pure.
+"""Eviction that pays: what to evict now, given the prices of the prompt cache. Pure, from a ledger.
 
-An item that stays costs its cache reads, call after call: its *rent*. Evicting it costs the rewrite of everything
-after it once, and a read-back whenever the model needs something of it that is visible nowhere else. The chance of
-that grows with the item's size and falls with its age, as ``needs * age ** -age_exponent``. So
+All figures are in units of one uncached input token.
 
-- an item is *ripe* once its rent is above its risk, the chance that the next call needs it times a read-back's price;
-- ripe items are evicted in batches, when the rent that a batch could have saved has reached the price of its rewrite
-  (ski rental), and the calls still to come are expected to save more than it costs;
-- what no request has carried yet stays: the model sees each result before it may leave;
-- no batch costs more than ``max_loss`` of what the session would have cost so far, on top of what was saved so far, or
-  than twice that if it is earned back soon;
-- a result that the model saw once leaves before anything but a reply stands behind it, if it is expected to cost more
-  later: nothing has to be rewritten for it;
-- where every token of a request above a length costs more, the context is held under that length if it pays;
-- nothing leaves that would make the context shorter than the shortest prefix that the provider caches;
-- when the cache has expired, or there is none, a rewrite costs nothing extra, and ripe items are evicted at once.
+- **Rent**: what an item costs that stays, call after call: the cache read of what its placeholder would save.
+- **Risk**: what it costs if it is gone: the read-backs that a call asks of it, counted on recordings, times the price
+  of one. It falls as 1 / age, so that every item is *ripe* at some age: its rent is above its risk from then on.
 
-All figures are in units of one uncached input token. Everything is decided from the ledger, so the same history gives
-the same plan.
+An item that the model has seen leaves in one of two ways:
+
+1. **Seen once.** Only the last reply stands behind it, which is written to the cache in any case: so hardly anything
+   is rewritten for it. It leaves if staying is expected to cost more than its read-backs.
+2. **In a batch**: all ripe items from one position on. A batch leaves when the rents that its items have cost since
+   they were ripe have reached the price of its rewrite (ski rental). An item that is not ripe joins if that gains.
+
+**The bound**: a rewrite, and the read-backs to expect of everything that ever left, are paid from what was saved so
+far, and from the share ``max_loss`` of what the session would have cost so far. It holds for the next call, and, with
+what is saved by then, for some calls from now.
+
+Besides, where every token of a request above a length costs more, the context is held under that length if that pays
+(``price_steps``); nothing leaves that would make the context shorter than the shortest prefix that the provider caches;
+and when the cache has expired, a rewrite costs nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from math import inf
+from functools import cached_property
+from math import inf, log, sqrt
 from typing import Final, NamedTuple
 
-from ctxfs.economics.held import NO_OUTCOME, Held
-from ctxfs.economics.ledger import Ledger
-from ctxfs.economics.price_steps import under_step
-from ctxfs.economics.prices import at_price
-from ctxfs.economics.ripening import Ripening
-from ctxfs.economics.seen_once import SeenOnce, rent_until_it_leaves
+from ctxfs.economics.held import Held, ItemBlock
+from ctxfs.economics.ledger import Ledger, read_backs_in
+from ctxfs.economics.plans import EconomicPlan, Eviction, Why
+from ctxfs.economics.price_steps import passed_step, under_step
 
-__all__ = [
-    "AgeFactors",
-    "EconomicPlan",
-    "Eviction",
-    "EvictionDecision",
-    "Why",
-    "best_batch",
-    "decisions",
-    "needs_no_rewrite",
-    "next_plan",
-    "plan",
-]
+__all__ = ["Batch", "Terms", "best_batch", "plan"]
 
-_ANY_LOSS: Final = 1e9
-_SOON: Final = 8
-_TWICE: Final = 2.0
-"""A batch may cost the share as many times as an eighth of the calls still expected earns it back, up to twice."""
-
-
-class Why(StrEnum):
-    """Why an item is evicted, or why it stays. A session's journal holds these texts."""
-
-    BATCH = "evicted: reading it back is expected to cost less than keeping it, and that pays for rewriting the cache"
-    STEP = "evicted: every token of a longer request costs more, and that pays for rewriting the cache"
-    EXPIRED = "evicted: the prompt cache has expired, so nothing has to be rewritten for it"
-    NEW = "stays: the model has not seen it yet"
-    PINNED = "stays: another rule decides when it is evicted"
-    YOUNG = "stays: reading it back is still expected to cost more than keeping it"
-    WAITING = "stays: worth evicting, but what could be evicted with it does not pay for rewriting the cache yet"
-
-
-_EXPIRED_BEFORE = "leaves: the cache has expired, so nothing is rewritten for it"
-"""What the journals of earlier versions say for ``Why.EXPIRED``."""
-
-
-def needs_no_rewrite(reason: str) -> bool:
-    """Whether an eviction with this reason in a journal cost no rewrite, since the cache had expired."""
-    return reason in {Why.EXPIRED, _EXPIRED_BEFORE}
-
-
-class Eviction(NamedTuple):
-    """One item to evict. ``tokens_after`` is its placeholder's size."""
-
-    item_id: str
-    tokens_before: int
-    tokens_after: int
-    why: Why
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EconomicPlan:
-    """The evictions to make now, oldest first; falsy if there are none.
-
-    ``rewrite_cost`` is paid with the next call, ``expected_gain`` is what is expected over the calls to come, net of
-    the rewrite and of read-backs.
-    """
-
-    evictions: tuple[Eviction, ...] = ()
-    rewrite_cost: float = 0.0
-    expected_gain: float = 0.0
-
-    def __bool__(self) -> bool:
-        return bool(self.evictions)
-
-    @property
-    def item_ids(self) -> tuple[str, ...]:
-        """The items to evict, oldest first."""
-        return tuple(e.item_id for e in self.evictions)
-
-    @property
-    def first_changed(self) -> str | None:
-        """The oldest item that changes, None if none."""
-        return self.evictions[0].item_id if self.evictions else None
-
-    @property
-    def tokens_freed(self) -> int:
-        """How much smaller the context gets."""
-        return sum(e.tokens_before - e.tokens_after for e in self.evictions)
-
-    def explain(self) -> str:
-        """Explain why each item is evicted, then what the plan costs and what it is expected to gain."""
-        if not self.evictions:
-            return "nothing leaves"
-        lines = [f"{e.item_id}: {e.tokens_before:,} -> {e.tokens_after:,} tokens, {e.why}" for e in self.evictions]
-        total = (
-            f"in all {self.tokens_freed:,} tokens leave, from {self.first_changed} on: the rewrite costs "
-            f"{self.rewrite_cost:,.0f}, the gain expected is {self.expected_gain:,.0f} (in input tokens)"
-        )
-        return "\n".join([*lines, total])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvictionDecision:
-    """What the planner decides about one item now.
-
-    ``rent``: the cost per call of keeping it. ``risk``: the chance that the next call needs it, times the weight of a
-    read-back. ``ripe_in_calls``: in how many calls its rent will be above its risk if nothing else happens; 0 if it is.
-    """
-
-    item_id: str
-    tokens: int
-    age_calls: float
-    rent: float
-    risk: float
-    ripe_in_calls: float
-    why: Why
+_LOOKS: Final = (2, 8, 32)
+"""In so many calls from now the bound must hold: soon, since a session may end, and later, when more was read back."""
 
 
 def plan(ledger: Ledger, *, now: float | None = None) -> EconomicPlan:
@@ -146,175 +44,270 @@ def plan(ledger: Ledger, *, now: float | None = None) -> EconomicPlan:
 
     ``now`` is on the clock of ``ledger.cache_expires_at``; None means that the cache is as warm as it was.
     """
-    return next_plan(ledger, None, now=now)
-
-
-def next_plan(ledger: Ledger, ripening: Ripening | None, *, now: float | None) -> EconomicPlan:
-    """``plan``; ``ripening``, kept from plan to plan of a session, passes over items that cannot be ripe."""
     cold = ledger.is_cold(now)
-    batch, cost, gain = best_batch(ledger, cold=cold, ripening=ripening)
-    evictions = _evictions(batch, Why.EXPIRED if cold else Why.BATCH)
-    if ledger.rates.steps:
-        more = under_step(ledger, batch, _Losses(ledger), cold=cold)
-        evictions = _in_order(ledger, [*evictions, *_evictions(more.leaving, Why.EXPIRED if cold else Why.STEP)])
-        cost, gain = cost + more.rewrite_cost, gain + more.gain
+    terms = Terms(ledger, cold=cold)
+    batch = best_batch(ledger, terms)
+    cost = batch.rewrite_cost
+    gain = batch.gain
+    evictions = _evictions(batch.items[::-1], Why.EXPIRED if cold else Why.BATCH, seen_once=terms.seen_once)
+    step = passed_step(ledger, batch.items)
+    if step is not None:
+        below = Terms(ledger, cold=cold, prompt_tokens=step)
+        more = under_step(ledger, batch.items, step, below.loss, cold=cold)
+        cost += more.rewrite_cost
+        gain += more.gain
+        evictions += _evictions(more.leaving, Why.EXPIRED if cold else Why.STEP, seen_once=None)
+        places = {item_id: place for place, item_id in enumerate(ledger.held)}
+        evictions.sort(key=lambda eviction: places[eviction.item_id])
     return EconomicPlan(evictions=tuple(evictions), rewrite_cost=cost, expected_gain=gain)
 
 
-def decisions(ledger: Ledger, *, now: float | None = None) -> tuple[EvictionDecision, ...]:
-    """Say of every held item whether it leaves now, and if not, why and when it could."""
-    leaving = {e.item_id: e.why for e in plan(ledger, now=now).evictions}
-    age_factors, found = AgeFactors(ledger), []
-    for item_id, h in ledger.held.items():
-        age, ripe_age = ledger.calls - h.born, h.patience * age_factors[h.lesson]
-        rent, ripe_in_calls = ledger.rates.read * h.saved_tokens, max(0.0, ripe_age - age)
-        found.append(
-            EvictionDecision(
-                item_id=item_id,
-                tokens=h.tokens,
-                age_calls=age,
-                rent=rent,
-                risk=rent * (ripe_age / age) ** ledger.parameters.age_exponent,
-                ripe_in_calls=ripe_in_calls,
-                why=leaving.get(item_id) or _why_it_stays(ledger, h, ripe=not ripe_in_calls),
-            )
-        )
-    return tuple(found)
-
-
-class AgeFactors(dict[str, float]):
-    """By lesson: what an item's patience is multiplied by to get the age at which it is ripe."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        super().__init__()
-        weight = at_price(ledger.parameters.caution, ledger.rates)
-        # The page stays in the context as well, until a batch takes it.
-        price = ledger.read_back_price() + ledger.parameters.page_tokens * rent_until_it_leaves(ledger)
-        self._ledger, self._weight = ledger, weight * price
-
-    def __missing__(self, lesson: str) -> float:
-        p = self._ledger.parameters
-        seen = self._ledger.memory.get(lesson, NO_OUTCOME)
-        factor = self[lesson] = p.age_of(seen.corrects(1.0, p.memory_weight) * self._weight)
-        return factor
-
-
-_Batch = tuple[list[Held], float, float]
-
-
-def best_batch(ledger: Ledger, *, cold: bool, ripening: Ripening | None, hasty: bool = False) -> _Batch:
-    """The best batch: the ripe items from one item on; what its rewrite costs and what it gains.
-
-    Walks from the end to the start, and counts the cached tokens behind each item once the batch is evicted. Of the
-    batches that have earned their rewrite, the one that gains most is taken; none if all lose. ``hasty``: they need
-    not have earned it, and may cost anything.
-    """
-    # Each item is one of five cases:
-    # - new: no request has carried it yet, so it stays;
-    # - ripe: it joins, and the rent since it got ripe is due;
-    # - seen once, and expected to cost more if it stays: it joins, and need not wait for rent;
-    # - nearly ripe: it joins if its eviction gains anything, but no rent of it is due yet;
-    # - young: it stays.
-    # A batch can start at each item that joined, once the rent due has earned the share of its rewrite. The walk ends
-    # where a rewrite exceeds the budget: further to the start it would cost even more, unless all is written anyway.
-    p, calls, read, age_factors = ledger.parameters, ledger.calls, ledger.rates.read, AgeFactors(ledger)
-    early, exponent = p.company_factor ** (-1 / p.age_exponent), p.age_exponent
-    rent_share, max_loss = (0.0, _ANY_LOSS) if hasty else (p.rent_share, p.max_loss)
-    write, risks, seen_once = ledger.rates.write, _Risks(ledger), SeenOnce(ledger)
-    dearer, whole = 0.0 if cold else write - read, ledger.rates.rewrites_all
-    funds, share = _batch_funds(ledger), max_loss * ledger.spent
-    # A batch may cost what is left of the share at once, and more if it is earned back soon.
-    at_once, budget, soon = max(0.0, funds + share), max(0.0, funds + _TWICE * share), risks.stays / _SOON
-    # What a token that stays costs over the horizon: where it was not sent yet, and elsewhere.
-    unsent = risks.stays + write
-    stays = unsent if cold else risks.stays
-    ripe: list[Held] = []
-    # A context shorter than the shortest cached prefix is paid in full by each call.
-    room = ledger.total_tokens - ledger.rates.least_cached_tokens
-    best, best_gain, best_cost, known_age, risk = 0, 0.0, 0.0, inf, inf
-    passed, freed, sent = -ledger.new_tokens, 0, ledger.total_tokens - ledger.new_tokens
-    due, gained = 0.0, 0.0  # passed: tokens behind, without what is new and written anyway; due: tokens times calls
-    for h in ledger.newest_first() if ripening is None else ripening.newest_first(ledger, age_factors, early=early):
-        passed += h.tokens + h.tokens_after
-        saved, is_sent, is_recent = h.saved_tokens, passed > freed, h.arrived >= calls - 1
-        if saved > room - freed:
-            continue
-        if is_recent and h.arrived >= calls - h.candidate.is_placeholder:  # what described a placeholder is read twice
-            continue
-        waits = not is_recent or not is_sent or (gain := seen_once.gain(h)) <= 0
-        if waits:
-            age, ripe_age = calls - h.born, h.patience * age_factors[h.lesson]
-            if not age >= ripe_age * early:  # not a number if it is pinned and read-backs do not count
-                continue
-            if age != known_age:  # many came with the same call
-                known_age, risk = age, risks.at(age)
-            # What leaving saves over the horizon, net of read-backs and before the rewrite.
-            gain = saved * ((stays if is_sent else unsent) - risk * ripe_age**exponent)
-            if age > ripe_age:
-                due += saved * (age - ripe_age)
-            elif gain <= 0:
-                continue
-        ripe.append(h)
-        sent += 0 if is_sent else saved
-        freed += saved
-        gained += gain
-        cost = dearer * ((sent if whole else passed) - freed) if passed > freed else 0.0
-        if cost > budget and not whole:
-            break
-        if gained - cost <= best_gain or (waits and read * due < rent_share * cost):
-            continue
-        if cost <= at_once or cost <= funds + share * min(_TWICE, freed * soon / cost):
-            best, best_gain, best_cost = len(ripe), gained - cost, cost
-    return ripe[:best][::-1], best_cost, best_gain
-
-
-def _batch_funds(ledger: Ledger) -> float:
-    """What was saved so far. What read-backs have lost is not held against a batch: it would make it good."""
-    saved = min(ledger.saved, ledger.saved_then)
-    return saved if saved >= 0 else min(0.0, saved + ledger.read_back_cost)
-
-
-class _Risks:
-    """What staying costs over the horizon, for each token saved: its rent (``stays``), or its risk at an age."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._horizon, self._read = ledger.parameters.horizon(ledger.calls), ledger.rates.read
-        self._slope = ledger.parameters.age_exponent - 1
-        self.stays = self._read * self._horizon
-
-    def at(self, age: float) -> float:
-        """The risk for a ripe age of one call: the integral of rent times (ripe_age / age) ** age_exponent."""
-        slope = self._slope
-        return float(self._read * (age**-slope - (age + self._horizon) ** -slope) / slope)
-
-
-class _Losses:
-    """What an item's eviction is expected to lose over the horizon, without the rewrite; below 0 it gains."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger, self._age_factors, self._risks = ledger, AgeFactors(ledger), _Risks(ledger)
-        self._exponent = ledger.parameters.age_exponent
-
-    def __call__(self, held: Held) -> float:
-        ripe_age = held.patience * self._age_factors[held.lesson]
-        risk = self._risks.at(self._ledger.calls - held.born) * ripe_age**self._exponent
-        return float(held.saved_tokens * (risk - self._risks.stays))
-
-
-def _in_order(ledger: Ledger, evictions: Iterable[Eviction]) -> list[Eviction]:
-    """The evictions in the order of the context."""
-    by_id = {eviction.item_id: eviction for eviction in evictions}
-    return [by_id[item_id] for item_id in ledger.held if item_id in by_id]
-
-
-def _why_it_stays(ledger: Ledger, held: Held, *, ripe: bool) -> Why:
-    if ledger.is_new(held):
-        return Why.NEW
-    if held.candidate.pinned:
-        return Why.PINNED
-    return Why.WAITING if ripe else Why.YOUNG
-
-
-def _evictions(leaving: Iterable[Held], why: Why) -> list[Eviction]:
+def _evictions(items: Iterable[Held], why: Why, *, seen_once: int | None) -> list[Eviction]:
+    """The items as evictions; those that came before the call ``seen_once`` left for that, if the cache is warm."""
     new = tuple.__new__  # that of a named tuple takes half as long again, and thousands may leave at once
-    return [new(Eviction, (h.candidate.id, h.tokens, h.tokens - h.saved_tokens, why)) for h in leaving]
+    seen_why = Why.SEEN if why is Why.BATCH else why
+    found: list[Eviction] = []
+    for held in items:
+        c = held.candidate
+        said = seen_why if held.came == seen_once else why
+        found.append(new(Eviction, (c.id, c.tokens, c.placeholder_tokens, said)))
+    return found
+
+
+class _Age(NamedTuple):
+    """What counts of an age: 2 calls once an item was seen.
+
+    ``read_backs``: to expect over the horizon of an item with a hazard of 1. ``joins``: an item with less patience
+    gains by leaving, since its rents over the horizon are above its risks. Then the read-backs in each of ``_LOOKS``.
+    """
+
+    calls: int
+    read_backs: float
+    joins: float
+    soon: float
+    later: float
+    latest: float
+
+
+class Terms:
+    """What one plan counts with, and what an item costs by it.
+
+    ``ahead``: in so many calls, as things stand. ``prompt_tokens``: at the prices of a request of this length; None: of
+    the next one.
+    """
+
+    def __init__(self, ledger: Ledger, *, cold: bool, ahead: int = 0, prompt_tokens: int | None = None) -> None:
+        rates = ledger.rates
+        self.calls = ledger.calls + ahead
+        self.read = rates.read
+        self.write = rates.write
+        self.dearer = 0.0 if cold else rates.write - rates.read  # what a token costs more that is written again
+        self.rewrites_all = rates.rewrites_all
+        self.horizon = ledger.horizon() + ahead
+        self.stay_cost = ledger.stay_cost()
+        self.price = ledger.read_back_price(prompt_tokens)
+        self.weight = ledger.parameters.read_back_weight * self.price  # what a read-back counts
+        self.ripe_age = self.weight / rates.read  # of an item whose patience is 1
+        self.seen_once = None if rates.rewrites_all else self.calls - 1  # when those came that only a reply follows
+        self._ages: dict[int, _Age] = {}
+
+    def at(self, came: int) -> _Age:
+        """What counts of the age of an item that came after so many calls."""
+        found = self._ages.get(came)
+        if found is None:
+            age = max(1, self.calls - came + 1)
+            read_backs = read_backs_in(age, self.horizon)
+            soon, later, latest = (log((age + calls) / age) for calls in _LOOKS)
+            joins = self.horizon / read_backs / self.ripe_age if self.ripe_age else inf
+            found = self._ages[came] = _Age(age, read_backs, joins, soon, later, latest)
+        return found
+
+    def loss(self, held: Held) -> float:
+        """What an item's eviction is expected to lose over the horizon, without the rewrite; below 0 it gains."""
+        risk = held.hazard * self.weight * self.at(held.came).read_backs
+        return risk - held.saved_tokens * self.read * self.horizon
+
+    def is_seen_once(self, held: Held) -> bool:
+        """Whether an item can leave without waiting: only the last reply stands behind it."""
+        return held.came == self.seen_once and not held.candidate.pinned
+
+    def gain_at_once(self, held: Held, *, is_sent: bool) -> float:
+        """What such an item gains before its rewrite: it need not be written, or not again when a batch takes it."""
+        staying = self.stay_cost if is_sent else self.stay_cost + self.write
+        return held.saved_tokens * staying - held.hazard * self.weight * self.at(held.came).read_backs
+
+
+class _Bound:
+    """What may be lost: what was saved so far, and the share ``max_loss`` of what the session has cost so far."""
+
+    def __init__(self, ledger: Ledger, terms: Terms) -> None:
+        parameters = ledger.parameters
+        self._ledger = ledger
+        self._terms = terms
+        self._cover = parameters.cover
+        self.funds = min(ledger.saved, ledger.saved_then) + parameters.max_loss * ledger.spent
+
+    @cached_property
+    def _open(self) -> list[float]:
+        """The read-backs to expect of all that left before, in so many calls as are looked ahead."""
+        return [self._ledger.open_read_backs.expected(self._ledger.calls, calls) for calls in _LOOKS]
+
+    def holds(self, cost: float, freed: int, hazards: Sequence[float]) -> bool:
+        """Whether a batch is within it that costs so much, saves so many tokens, and asks for so many read-backs."""
+        if cost > self.funds:
+            return False
+        rent = self._terms.read * (self._ledger.gone_tokens + self._ledger.gone_new_tokens + freed)
+        for calls, before, hazard in zip(_LOOKS, self._open, hazards, strict=True):
+            expected = before + hazard
+            covered = expected + self._cover * sqrt(max(0.0, expected))
+            if self._terms.price * covered + cost > self.funds + calls * rent:
+                return False
+        return True
+
+
+@dataclass(slots=True)
+class Batch:
+    """Items to evict, the newest first; what their rewrite costs, and what they gain beyond it."""
+
+    items: list[Held]
+    rewrite_cost: float = 0.0
+    gain: float = 0.0
+
+
+def best_batch(ledger: Ledger, terms: Terms, *, is_hasty: bool = False) -> Batch:
+    """The best batch that may leave: the items from one position on that gain by it; none if all lose.
+
+    ``is_hasty``: the batch need not have earned its rewrite.
+    """
+    bound = _Bound(ledger, terms)
+    walk = _Walk(ledger, terms)
+    best = Batch([])
+    size = 0
+    for _ in walk.portions():
+        if walk.cost > bound.funds and not terms.rewrites_all:
+            break  # further to the start it would cost even more
+        gain = walk.gained - walk.cost
+        if gain <= best.gain or not (is_hasty or walk.due >= walk.cost):
+            continue
+        if bound.holds(walk.cost, walk.freed, (walk.soon, walk.later, walk.latest)):
+            best.rewrite_cost = walk.cost
+            best.gain = gain
+            size = len(walk.chosen)
+    best.items = walk.chosen[:size]
+    return best
+
+
+class _Walk:
+    """A walk from the end of the context to its start, which chooses the items that gain by leaving.
+
+    A block of which no item would gain is passed over, and one whose items are all ripe, or all join, is taken as a
+    whole: so a plan costs what may change, not what is there.
+    """
+
+    def __init__(self, ledger: Ledger, terms: Terms) -> None:
+        self._ledger = ledger
+        self._terms = terms
+        self._room = ledger.total_tokens - ledger.rates.least_cached_tokens
+        self._sent = ledger.total_tokens - ledger.new_tokens
+        self._behind = -ledger.new_tokens  # tokens from here on that were sent; below 0: here nothing was
+        self._freed_sent = 0
+        self.chosen: list[Held] = []
+        self.cost = 0.0  # of the rewrite, were the batch to begin here
+        self.freed = 0
+        self.due = 0.0  # the rents of ripe items since they were
+        self.gained = 0.0
+        self.soon = 0.0  # the read-backs to expect of what was chosen, in each of _LOOKS
+        self.later = 0.0
+        self.latest = 0.0
+
+    def portions(self) -> Iterator[None]:
+        """Go on to the next item, or whole block, that was chosen."""
+        terms = self._terms
+        for block in self._ledger.chain.blocks():
+            is_recent = block.newest >= terms.calls - 1
+            nobody_joins = block.least >= terms.at(block.oldest).joins
+            if not block.free or (nobody_joins and not is_recent):
+                self._behind += block.tokens
+            elif not is_recent and self._is_one(block):
+                self._take_whole(block)
+                yield
+            else:
+                for held in reversed(block.items):
+                    self._behind += held.candidate.tokens + held.tokens_after
+                    is_young = held.came < terms.calls - 1 and held.patience >= terms.at(held.came).joins
+                    if not is_young and self._takes(held):
+                        yield
+
+    def _is_one(self, block: ItemBlock) -> bool:
+        """Whether all items of a block leave alike: all were sent, and all are ripe, or all join."""
+        terms = self._terms
+        if self._behind < 0 or self.freed + block.saved > self._room:
+            return False
+        youngest = terms.at(block.newest)
+        if block.most * terms.ripe_age <= youngest.calls:
+            return True
+        nobody_is_ripe = block.least * terms.ripe_age >= terms.at(block.oldest).calls
+        return nobody_is_ripe and block.most < youngest.joins
+
+    def _take_whole(self, block: ItemBlock) -> None:
+        terms = self._terms
+        age = terms.at(block.newest)  # that of the youngest: no fewer read-backs are expected than of each
+        self._behind += block.tokens - block.lead
+        self.gained += block.saved * terms.read * terms.horizon - block.hazard * terms.weight * age.read_backs
+        if block.most * terms.ripe_age <= age.calls:
+            rents = terms.read * (block.saved * (terms.calls + 1) - block.saved_calls)
+            self.due += rents - terms.weight * block.hazard
+        self.chosen += block.free
+        self._leaves(block.saved, block.hazard, age, is_sent=True)
+        self._behind += block.lead
+
+    def _takes(self, held: Held) -> bool:
+        """Whether an item leaves, if all that was chosen does."""
+        # It is one of five cases:
+        # - not seen yet, pinned, or no room for it above the shortest prefix that is cached: it stays;
+        # - seen once, and hardly anything is rewritten for it: it leaves if staying costs more, and pays for itself;
+        # - ripe: it leaves, and its rents since then are due;
+        # - nearly ripe: it joins if that gains, and nothing of it is due;
+        # - young: it stays.
+        terms = self._terms
+        saved = held.saved_tokens
+        if (
+            held.came + (held.candidate.hidden_tokens > 0) >= terms.calls
+            or held.candidate.pinned
+            or self.freed + saved > self._room
+        ):
+            return False
+        is_sent = self._behind > 0
+        age = terms.at(held.came)
+        due = 0.0
+        more = self._cost_with(saved) - self.cost if is_sent else 0.0
+        if held.came == terms.seen_once and more <= terms.dearer * saved:
+            gain = terms.gain_at_once(held, is_sent=is_sent)
+            due = more
+            if gain <= more:
+                return False
+        else:
+            gain = saved * terms.read * terms.horizon - held.hazard * terms.weight * age.read_backs
+            if gain <= 0:
+                return False
+            rent = terms.read * saved
+            due = max(0.0, rent * age.calls - held.hazard * terms.weight)
+        self.gained += gain
+        self.due += due
+        self.chosen.append(held)
+        self._leaves(saved, held.hazard, age, is_sent=is_sent)
+        return True
+
+    def _leaves(self, saved: int, hazard: float, age: _Age, *, is_sent: bool) -> None:
+        if is_sent:
+            self.cost = self._cost_with(saved)
+            self._freed_sent += saved
+        self.freed += saved
+        self.soon += hazard * age.soon
+        self.later += hazard * age.later
+        self.latest += hazard * age.latest
+
+    def _cost_with(self, saved: int) -> float:
+        """What the rewrite costs if the batch begins here, with an item that was sent and saves so much."""
+        rewritten = self._sent if self._terms.rewrites_all else self._behind
+        return self._terms.dearer * max(0, rewritten - self._freed_sent - saved)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ctxfs.economics.held import Held
 from ctxfs.economics.ledger import Ledger
 
-__all__ = ["UnderStep", "under_step"]
+__all__ = ["UnderStep", "passed_step", "under_step"]
 
 
 class UnderStep(NamedTuple):
@@ -18,8 +18,16 @@ class UnderStep(NamedTuple):
     gain: float = 0.0
 
 
-def under_step(ledger: Ledger, taken: Sequence[Held], loss: Callable[[Held], float], *, cold: bool) -> UnderStep:
-    """What to evict besides ``taken`` so that the next request is not above the step in price that it passes.
+def passed_step(ledger: Ledger, taken: Sequence[Held]) -> int | None:
+    """The highest length above which all costs more that the next request passes without ``taken``; None: none."""
+    total = ledger.total_tokens - sum(h.saved_tokens for h in taken)
+    return max((above for above, _ in ledger.rates.steps if total > above), default=None)
+
+
+def under_step(
+    ledger: Ledger, taken: Sequence[Held], step: int, loss: Callable[[Held], float], *, cold: bool
+) -> UnderStep:
+    """What to evict besides ``taken`` so that the next request is not above the ``step`` in price that it passes.
 
     ``loss``: what an item's eviction is expected to lose until the session ends, without the rewrite. The items that
     lose least for their size leave, as many as gain most: each call below the step costs less, and the more there is
@@ -27,27 +35,24 @@ def under_step(ledger: Ledger, taken: Sequence[Held], loss: Callable[[Held], flo
     """
     freed = sum(h.saved_tokens for h in taken)
     total = ledger.total_tokens - freed
-    passed = [above for above, _ in ledger.rates.steps if total > above]
-    if not passed:
-        return UnderStep()
-    step, here = passed[-1], ledger.rates.at(total)
+    here = ledger.rates.at(total)
     below = ledger.rates.at(step)
     places = _places(ledger)
-    gone = {h.candidate.id for h in taken}
+    gone = {h.id for h in taken}
     could = [
         (loss(h), h)
         for h in ledger.held.values()
-        if h.candidate.id not in gone and not ledger.is_new(h) and not h.candidate.pinned
+        if h.id not in gone and not ledger.is_new(h) and not h.candidate.pinned
     ]
     could.sort(key=lambda found: found[0] / found[1].saved_tokens)
-    horizon, growth = ledger.parameters.horizon(ledger.calls), _growth(ledger)
+    horizon, growth = ledger.horizon(), _growth(ledger)
     dearer = 0.0 if cold else below.write - below.read
-    cost_of_taken = dearer * _rewritten(ledger, [places[h.candidate.id] for h in taken], freed)
-    best, best_gain, best_cost, oldest = 0, 0.0, 0.0, max((places[h.candidate.id] for h in taken), default=0)
+    cost_of_taken = dearer * _rewritten(ledger, [places[h.id] for h in taken], freed)
+    best, best_gain, best_cost, oldest = 0, 0.0, 0.0, max((places[h.id] for h in taken), default=0)
     lost = accumulate(one for one, _ in could)
     for number, ((_, h), losses) in enumerate(zip(could, lost, strict=True), 1):
         freed += h.saved_tokens
-        oldest = max(oldest, places[h.candidate.id])
+        oldest = max(oldest, places[h.id])
         length = ledger.total_tokens - freed
         if length > step:
             continue
@@ -56,16 +61,17 @@ def under_step(ledger: Ledger, taken: Sequence[Held], loss: Callable[[Held], flo
         gain = (here.read - below.read) * total * calls - losses - cost
         if gain > best_gain:
             best, best_gain, best_cost = number, gain, cost
-    chosen = {h.candidate.id for _, h in could[:best]}
+    chosen = {h.id for _, h in could[:best]}
     return UnderStep([h for item_id, h in ledger.held.items() if item_id in chosen], best_cost, best_gain)
 
 
 def _places(ledger: Ledger) -> dict[str, int]:
     """By id: how many tokens of the context there are from an item on."""
-    tokens, found = 0, dict[str, int]()
-    for h in ledger.newest_first():
-        tokens += h.tokens + h.tokens_after
-        found[h.candidate.id] = tokens
+    tokens = 0
+    found: dict[str, int] = {}
+    for h in ledger.chain.newest_first():
+        tokens += h.candidate.tokens + h.tokens_after
+        found[h.id] = tokens
     return found
 
 

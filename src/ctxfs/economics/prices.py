@@ -11,7 +11,7 @@ from ctxfs.llm.base import Usage
 from ctxfs.models.known import model_or_relative, warn_unknown_model
 from ctxfs.models.prices import CacheTtl, Prices
 
-__all__ = ["ANTHROPIC_RATES", "Rates", "at_price", "bill_usd", "planning_prices"]
+__all__ = ["ANTHROPIC_RATES", "Rates", "bill_usd", "planning_prices"]
 
 _MILLION = 1_000_000
 
@@ -100,19 +100,6 @@ class Rates:
 
 ANTHROPIC_RATES = Rates(read=0.1, write=1.25, output=5.0)
 """Cache reads a tenth, writes that last five minutes a quarter more, output five times an input token."""
-
-_LESS_CAUTION = 1.5
-"""How fast caution falls with the price of a cached token, as an exponent."""
-
-
-def at_price(caution: float, rates: Rates) -> float:
-    """How much a read-back counts: less where cached tokens cost so little that items would stay for good.
-
-    That is ``caution`` where a cached token costs a tenth of an uncached one, and falls to 1, its price, with less.
-    """
-    cheaper = min(1.0, rates.read / ANTHROPIC_RATES.read)
-    return max(min(1.0, caution), float(caution * cheaper**_LESS_CAUTION))
-
 
 _ASSUMED = Prices(
     input=1.0,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ctxfs.replay.answer import render_text
     from ctxfs.replay.composition import Share
     from ctxfs.replay.cost import Cached, CallFigures, Cost
+    from ctxfs.replay.counting import Counted
     from ctxfs.replay.effect import Effect
     from ctxfs.replay.explanation import Bill, ExplainedItem, Explanation, explain
     from ctxfs.replay.html import render_html
@@ -32,6 +33,7 @@ __all__ = [
     "Cached",
     "CallFigures",
     "Cost",
+    "Counted",
     "Effect",
     "ExplainedItem",
     "Explanation",
@@ -64,6 +66,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "ctxfs.replay.answer": ("render_text",),
+        "ctxfs.replay.counting": ("Counted",),
         "ctxfs.replay.cost": ("Cached", "CallFigures", "Cost"),
         "ctxfs.replay.composition": ("Share",),
         "ctxfs.replay.effect": ("Effect",),

@@ -1,12 +1,13 @@
 """What ctxfs itself does, as a policy of the replay."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from ctxfs.context.commit import evicted
 from ctxfs.context.entry import Entry, EntryRules, Known, new_entry, recorded_entry
 from ctxfs.economics.economy import CacheTerms, EvictionPricing, SessionPricing
+from ctxfs.economics.ledger import Ledger
 from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.economics.prices import Rates
 from ctxfs.eviction.candidates import Candidates
@@ -20,7 +21,7 @@ from ctxfs.replay.cost import Replacement, Run
 from ctxfs.replay.session import Item, Session
 from ctxfs.session.names import NameAllocator
 
-__all__ = ["Economic"]
+__all__ = ["Economic", "EconomicRun"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +41,10 @@ class Economic:
 
     def start(self, session: Session) -> Run:
         """Begin with a session."""
-        return _EconomicRun(self, session)
+        return EconomicRun(self, session)
 
 
-class _EconomicRun:
+class EconomicRun:
     """The economy of a context, fed with the recording's items as a context feeds it."""
 
     def __init__(self, policy: Economic, session: Session) -> None:
@@ -67,11 +68,32 @@ class _EconomicRun:
         self._results: dict[str, ContextItem] = {}
         self._ids: dict[int, str] = {}
 
+    @property
+    def ledger(self) -> Ledger:
+        """What the planner knows now."""
+        return self._economy.ledger
+
+    def item(self, item_id: str) -> Item:
+        """The recording's item that the ledger knows by this id."""
+        return self._items[item_id]
+
     def plan(self, added: Sequence[Item], at: float) -> Sequence[Replacement]:
+        """What the planner evicts before the next request."""
+        self.take_in(added, at)
+        return self.leave(self._economy.plan())
+
+    def take_in(self, added: Sequence[Item], at: float) -> None:
+        """The next request carries these, and is sent at this time in seconds."""
         self._at = at
         for item in added:
             self._enter(item)
-        steps = self._economy.plan()
+
+    def evict(self, item_ids: Collection[str]) -> Sequence[Replacement]:
+        """These are evicted, whatever it costs."""
+        return self.leave([self._candidates.step(one, "chosen") for one in item_ids])
+
+    def leave(self, steps: Sequence[Offload | Trim]) -> Sequence[Replacement]:
+        """Placeholders replace these from the next request on."""
         self._results |= {s.item_id: evicted(self._results[s.item_id], s) for s in steps if isinstance(s, Offload)}
         left = [_left(step) for step in steps]
         results = [self._results[item_id] for item_id in left if item_id in self._results]
@@ -81,6 +103,7 @@ class _EconomicRun:
         return [self._replacement(step) for step in steps]
 
     def replied(self, reply: Sequence[Item], billed: Usage) -> None:
+        """The model replied."""
         self._economy.billed(billed)
         message = AssistantMessage(tuple(_block(item) for item in reply))
         item = self._item(ItemType.ASSISTANT_MESSAGE, "", message, sum(i.tokens for i in reply))
@@ -89,6 +112,7 @@ class _EconomicRun:
         self._ids.update((reply[trim.block].index, trim.stored.id) for trim in trims)
 
     def read_back(self, index: int, call: Item, page: Item, billed: Usage) -> None:
+        """The model read back a page of an item."""
         self.replied((call,), billed)
         source = ContentRange(item_id=self._ids[index], path=self._path_of(self._ids[index]), first_line=1, last_line=1)
         self._enter(page, source)

@@ -13,7 +13,7 @@ from ctxfs.context.transcript import Transcript
 from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.paid import Paid
 from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import EvictionDecision
+from ctxfs.economics.plans import EvictionDecision
 from ctxfs.economics.prices import ANTHROPIC_RATES
 from ctxfs.eviction.holds import RESTORED_REPLIES
 from ctxfs.eviction.keep_recent import keep_recent_reason

@@ -39,8 +39,8 @@ POLICY_NAMES = (
     "none, window[-TOKENS] (nothing is evicted up to this size, then all is summarised), "
     "exact-N (each tool keeps its last N results), clear-TOKENS-keep-N[-clear-at-least-TOKENS] "
     "(above this size, all results but the last N are evicted), eager-TOKENS (larger results are evicted before they "
-    "are sent), ski-rental, economic, patient-N (economic with fewer read-backs for more money; N is its caution), or "
-    "a TOML file of eviction parameters; TOKENS as in 100k or 2500"
+    "are sent), ski-rental, economic, patient-N (economic with fewer read-backs: each counts N times "
+    "its price), or a TOML file of eviction parameters; TOKENS as in 100k or 2500"
 )
 
 
@@ -106,11 +106,11 @@ def _with_numbers(name: str) -> Policy | None:
 
 
 def _patient(name: str, rates: Rates, count: Callable[[str], int], ttl_s: float) -> Policy | None:
-    """Fewer read-backs the higher the caution: risks count more, and batches may be large."""
+    """Fewer read-backs the more each one counts."""
     m = re.fullmatch(r"patient-([1-9]\d{0,5})", name)
     if m is None:
         return None
-    parameters = EvictionParameters(caution=int(m[1]), company_factor=8, max_loss=0.1)
+    parameters = EvictionParameters(read_back_weight=int(m[1]))
     return Economic(name=name, rates=rates, count=count, ttl_s=ttl_s, parameters=parameters)
 
 

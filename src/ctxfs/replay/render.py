@@ -22,11 +22,13 @@ def render_json(report: Report) -> str:
 
 
 def render_tuned(tuned: Tuned) -> str:
-    """What tuning found as JSON: the parameters that differ from the defaults, and their costs on each fold."""
+    """What was counted as JSON: the numbers, their standard errors, and their costs on each fold."""
     found = {
-        "parameters": dict(tuned.changed),
-        "relative_cost": tuned.relative_cost,
-        "default_relative_cost": tuned.default_relative_cost,
+        "read_backs": {kind.value: rate for kind, rate in tuned.counted.read_backs.items()},
+        "by_size": tuned.counted.by_size,
+        "by_age": tuned.counted.by_age,
+        "errors": dict(tuned.counted.errors),
+        "events": tuned.counted.events,
         "held_out": tuned.held_out,
         "held_out_default": tuned.held_out_default,
         "folds": [asdict(fold) for fold in tuned.folds],

@@ -81,7 +81,9 @@ class _Play:
         self.root_path = root_path
         self.settings: dict[str, Any] = {
             "keep_recent": self.draw.choice((None, {"t0": 1})),
-            "pricing": EvictionPricing(parameters=EvictionParameters(caution=1.0), clock=self.now),
+            "pricing": EvictionPricing(
+                parameters=EvictionParameters(read_back_weight=0.2, max_loss=10.0), clock=self.now
+            ),
             "window": self.draw.choice((None, None, 8_000, 60_000)),
             "materialize": Materialize(max_inline_chars=self.draw.choice((500, 10_000))),
         }

@@ -7,7 +7,7 @@ something about a journal's past follows a ``Lives``, and takes from it what it 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ctxfs.economics.planner import needs_no_rewrite
+from ctxfs.economics.plans import needs_no_rewrite
 from ctxfs.items import ContextItem, ItemType
 from ctxfs.session.names import safe_name
 from ctxfs.session.records import CallMade, Decided, ItemAdded, Record, Removed, Replaced, RequestSent, Restored

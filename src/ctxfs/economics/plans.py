@@ -1,0 +1,99 @@
+"""What the planner says: which items are evicted and why, and why others stay. Values."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+__all__ = ["EconomicPlan", "Eviction", "EvictionDecision", "Why", "needs_no_rewrite"]
+
+
+class Why(StrEnum):
+    """Why an item is evicted, or why it stays. A session's journal holds these texts."""
+
+    SEEN = (
+        "evicted: the model has seen it, and it left before other content had to be cached behind it; "
+        "to read it back when it is needed costs less than to keep it"
+    )
+    BATCH = (
+        "evicted: to read it back when it is needed costs less than to keep it, "
+        "and what that saves has paid for caching again what follows it"
+    )
+    STEP = "evicted: every token of a longer request costs more, and that pays for caching again what follows it"
+    EXPIRED = "evicted: the prompt cache has expired, so nothing has to be cached again for it"
+    NEW = "stays: the model has not seen it yet"
+    PINNED = "stays: another rule decides when it is evicted"
+    YOUNG = "stays: it may be needed soon, and to read it back then would cost more than to keep it"
+    WAITING = "stays: worth evicting, but what it saves has not paid yet for caching again what follows it"
+
+
+def needs_no_rewrite(reason: str) -> bool:
+    """Whether an eviction with this reason in a journal cost no rewrite, since the cache had expired."""
+    return reason == Why.EXPIRED
+
+
+class Eviction(NamedTuple):
+    """One item to evict. ``tokens_after`` is its placeholder's size."""
+
+    item_id: str
+    tokens_before: int
+    tokens_after: int
+    why: Why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EconomicPlan:
+    """The evictions to make now, oldest first; falsy if there are none.
+
+    ``rewrite_cost`` is paid with the next call, ``expected_gain`` is what is expected over the calls to come, net of
+    the rewrite and of read-backs.
+    """
+
+    evictions: tuple[Eviction, ...] = ()
+    rewrite_cost: float = 0.0
+    expected_gain: float = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self.evictions)
+
+    @property
+    def item_ids(self) -> tuple[str, ...]:
+        """The items to evict, oldest first."""
+        return tuple(e.item_id for e in self.evictions)
+
+    @property
+    def first_changed(self) -> str | None:
+        """The oldest item that changes, None if none."""
+        return self.evictions[0].item_id if self.evictions else None
+
+    @property
+    def tokens_freed(self) -> int:
+        """How much smaller the context gets."""
+        return sum(e.tokens_before - e.tokens_after for e in self.evictions)
+
+    def explain(self) -> str:
+        """Explain why each item is evicted, then what the plan costs and what it is expected to gain."""
+        if not self.evictions:
+            return "nothing leaves"
+        lines = [f"{e.item_id}: {e.tokens_before:,} -> {e.tokens_after:,} tokens, {e.why}" for e in self.evictions]
+        total = (
+            f"in all {self.tokens_freed:,} tokens leave, from {self.first_changed} on: the rewrite costs "
+            f"{self.rewrite_cost:,.0f}, the gain expected is {self.expected_gain:,.0f} (in input tokens)"
+        )
+        return "\n".join([*lines, total])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionDecision:
+    """What the planner decides about one item now.
+
+    ``rent``: the cost per call of keeping it. ``risk``: the cost per call of its absence. ``ripe_in_calls``: in how
+    many calls its rent will be above its risk if nothing else happens; 0 if it is.
+    """
+
+    item_id: str
+    tokens: int
+    age_calls: float
+    rent: float
+    risk: float
+    ripe_in_calls: float
+    why: Why

@@ -1,0 +1,358 @@
+"""The rules of the planner: when an item leaves, what a batch waits for, and what may be lost."""
+
+import pickle
+import random
+from dataclasses import replace
+from math import floor, sqrt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxfs.economics.features import ItemKind
+from ctxfs.economics.held import Candidate
+from ctxfs.economics.ledger import ASKING_TOKENS, PAGE_TOKENS, Ledger
+from ctxfs.economics.outlook import decisions
+from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.economics.planner import plan
+from ctxfs.economics.plans import EconomicPlan, Why
+from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
+from ctxfs.errors import ConfigError
+
+BOLD = EvictionParameters(max_loss=1.0, cover=0.0)
+PRICES = (
+    ANTHROPIC_RATES,
+    replace(ANTHROPIC_RATES, read=0.025),
+    replace(ANTHROPIC_RATES, rewrites_all=True),
+    Rates(read=0.25, write=1.0, output=4.0),
+)
+
+
+def item(item_id: str, tokens: int = 6_000, **more: Any) -> Candidate:
+    return Candidate(**{"id": item_id, "kind": ItemKind.RESULT, "tokens": tokens, "placeholder_tokens": 50, **more})
+
+
+def file(item_id: str, tokens: int = 6_000) -> Candidate:
+    return item(item_id, tokens, kind=ItemKind.FILE)
+
+
+def later(ledger: Ledger, calls: int) -> Ledger:
+    """So many calls in which nothing happens but talk."""
+    for _ in range(calls):
+        ledger.added([5]).replied([5])
+    return ledger
+
+
+def batch(candidate: Candidate, *, behind: int = 300, **settings: Any) -> Ledger:
+    """A context in which an item came with others, so that it does not leave as soon as it was seen."""
+    ledger = Ledger(**{"parameters": BOLD, **settings}).added([3_000, candidate]).replied([100])
+    return ledger.added([behind]).replied([100])
+
+
+def leaves_after(ledger: Ledger, limit: int = 400) -> int:
+    """The number of quiet calls after which the plan is not empty any more."""
+    for calls in range(limit):
+        if plan(ledger):
+            return calls
+        later(ledger, 1)
+    return limit
+
+
+# Seen first, seen once -----------------------------------------------------------------------------------------------
+
+
+def test_nothing_leaves_before_the_model_has_seen_it() -> None:
+    ledger = Ledger(parameters=replace(BOLD, read_back_weight=0.0)).added([item("a")])
+    assert not plan(ledger)
+    assert decisions(ledger)[0].why is Why.NEW
+    assert plan(ledger.replied([1])).item_ids == ("a",)
+
+
+def test_what_only_a_reply_follows_leaves_if_staying_costs_more() -> None:
+    printed = Ledger(parameters=BOLD).added([3_000, item("a")]).replied([100])
+    found = plan(printed)
+    assert [e.why for e in found.evictions] == [Why.SEEN]
+    assert found.rewrite_cost == 1.15 * 50  # its placeholder
+    assert not plan(Ledger(parameters=BOLD).added([100_000, file("a", 500)]).replied([100]))
+
+
+def test_where_a_change_rewrites_all_nothing_leaves_as_soon_as_it_was_seen() -> None:
+    rates = replace(ANTHROPIC_RATES, rewrites_all=True)
+    assert not plan(Ledger(parameters=BOLD, rates=rates).added([60_000, item("a")]).replied([100]))
+
+
+def test_arguments_of_the_last_reply_leave_before_they_are_sent() -> None:
+    careless = replace(BOLD, read_back_weight=0.01)
+    written = item("a", kind=ItemKind.ARGUMENTS)
+    told = Ledger(parameters=careless).added([10_000]).replied([20, written]).added([30])
+    assert (plan(told).item_ids, plan(told).rewrite_cost) == (("a",), 0)
+
+
+def test_what_no_request_has_carried_stays_after_a_rewrite_of_the_context_too() -> None:
+    careless = replace(BOLD, read_back_weight=0.0)
+    ledger = Ledger(parameters=careless).added([item("a")]).replied([1]).added([item("b")])
+    ledger.rebuilt([item("a"), 1, item("b")])
+    assert plan(ledger).item_ids == ("a",)
+    assert plan(ledger.replied([1])).item_ids == ("a", "b")
+
+
+# Batches -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_goes_on_until_nothing_more_pays() -> None:
+    ledger = later(batch(item("a")), 60)
+    assert plan(ledger).item_ids == ("a",)
+    assert not plan(ledger.evicted(["a"]))
+
+
+def test_kinds_that_are_read_back_more_often_stay_longer() -> None:
+    found = {kind: leaves_after(batch(item("a", kind=kind))) for kind in ItemKind}
+    assert found[ItemKind.RESULT] < found[ItemKind.FILE] < found[ItemKind.ARGUMENTS] < 400
+
+
+def test_the_dearer_a_read_back_the_longer_all_stay() -> None:
+    assert leaves_after(batch(file("a"))) < leaves_after(batch(file("a"), behind=100_000))
+    careful = replace(BOLD, read_back_weight=4.0)
+    assert leaves_after(batch(file("a"))) < leaves_after(batch(file("a"), parameters=careful))
+
+
+def test_a_rewrite_waits_until_the_rents_have_paid_for_it() -> None:
+    ledger = batch(item("a"), behind=30_000)
+    calls = leaves_after(ledger)
+    assert 0 < calls < 400
+    (found,) = decisions(ledger)
+    assert found.ripe_in_calls == 0
+    cost = plan(ledger).rewrite_cost
+    assert cost <= found.rent * (calls + 4)  # it was ripe for no longer than that
+
+
+def test_what_stands_behind_decides_what_is_worth_a_rewrite() -> None:
+    near = Ledger(parameters=BOLD).added([3_000, item("a"), item("b", 2_000)]).replied([100])
+    far = Ledger(parameters=BOLD).added([3_000, item("a"), 60_000, item("b", 2_000)]).replied([100])
+    assert plan(later(near, 30)).item_ids == ("a", "b")
+    assert plan(later(far, 30)).item_ids == ("b",)
+
+
+def test_what_is_not_ripe_joins_a_batch_if_that_gains() -> None:
+    ledger = later(batch(item("old")), 60)
+    ledger.added([file("young", 5_000)]).replied([100])
+    ledger.added([5]).replied([5])
+    young = {v.item_id: v for v in decisions(ledger)}["young"]
+    assert young.ripe_in_calls > 0
+    assert young.why is Why.BATCH
+    hopeless = later(batch(item("old")), 60).added([file("young", 300)]).replied([100])
+    assert [v.why for v in decisions(hopeless)] == [Why.BATCH, Why.YOUNG]
+
+
+def test_what_another_rule_evicts_stays() -> None:
+    ledger = later(batch(item("a", pinned=True)), 100)
+    assert not plan(ledger)
+    assert decisions(ledger)[0].why is Why.PINNED
+    assert plan(ledger.pin(["a"], pinned=False)).item_ids == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("rates", "expires_at"),
+    [(ANTHROPIC_RATES, 10.0), (Rates(read=1, write=1, output=5), None)],
+    ids=["cold", "no cache"],
+)
+def test_without_a_warm_cache_a_rewrite_costs_nothing(rates: Rates, expires_at: float | None) -> None:
+    ledger = Ledger(rates=rates).added([file("a", 2_000)]).replied([100]).added([150_000]).replied([10])
+    later(ledger, 60)
+    ledger.cache_expires_at = expires_at
+    decided = plan(ledger, now=11.0)
+    assert (decided.item_ids, decided.rewrite_cost) == (("a",), 0)
+    if expires_at:
+        assert decided.evictions[0].why is Why.EXPIRED
+        assert not plan(ledger, now=9.0)
+
+
+def test_no_batch_leaves_that_makes_the_context_too_short_for_the_cache() -> None:
+    def left(least: int) -> tuple[str, ...]:
+        rates = replace(ANTHROPIC_RATES, least_cached_tokens=least)
+        ledger = Ledger(parameters=BOLD, rates=rates).added([3_000, item("a"), item("b")]).replied([100])
+        return plan(later(ledger, 150)).item_ids
+
+    total = 3_000 + 2 * 50 + 100 + 150 * 10
+    assert left(total) == ("a", "b")
+    assert left(total + 1) == ("b",)
+    assert left(total + 6_000) == ()
+
+
+def test_a_placeholder_that_saves_too_little_is_never_planned() -> None:
+    ledger = later(batch(item("a", 59)), 300)
+    assert (dict(ledger.held), plan(ledger)) == ({}, EconomicPlan())
+
+
+# Blocks --------------------------------------------------------------------------------------------------------------
+
+SESSIONS = st.lists(
+    st.tuples(st.sampled_from(ItemKind), st.integers(20, 4_000), st.booleans(), st.integers(0, 300)),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(SESSIONS, st.sampled_from(PRICES), st.integers(0, 40))
+def test_blocks_leave_out_nothing_that_an_item_alone_would_not(
+    drawn: list[tuple[ItemKind, int, bool, int]], rates: Rates, quiet: int
+) -> None:
+    """Items repeated to many blocks leave, or stay, as they do without blocks: in the same order, and no fewer."""
+    ledger = Ledger(parameters=BOLD, rates=rates)
+    for number in range(4):
+        for n, (kind, tokens, pinned, text) in enumerate(drawn):
+            ledger.added([item(f"{number}-{n}", tokens, kind=kind, pinned=pinned), text]).replied([10])
+    later(ledger, quiet)
+    found = plan(ledger)
+    order = {one: n for n, one in enumerate(ledger.held)}
+    places = [order[one] for one in found.item_ids]
+    assert places == sorted(places)
+    assert not any(ledger.held[one].candidate.pinned or ledger.is_new(ledger.held[one]) for one in found.item_ids)
+    freed = sum(ledger.held[one].saved_tokens for one in found.item_ids)
+    before = ledger.saved
+    after = ledger.copy().evicted(found.item_ids)
+    assert found.tokens_freed == freed
+    assert before - after.saved == pytest.approx(found.rewrite_cost)
+
+
+# The bound -----------------------------------------------------------------------------------------------------------
+
+
+@given(sizes=st.lists(st.integers(1_000, 20_000), min_size=1, max_size=30), max_loss=st.floats(0, 0.2))
+def test_a_session_that_ends_has_lost_no_more_than_the_parameter_allows(sizes: list[int], max_loss: float) -> None:
+    ledger = Ledger(parameters=EvictionParameters(max_loss=max_loss, read_back_weight=0.0, cover=0.0))
+    for number, size in enumerate(sizes):
+        ledger.added([item(str(number), size)])
+        ledger.evicted(plan(ledger).item_ids).replied([100])
+        paid = ledger.spent - ledger.saved
+        assert paid <= ledger.spent * (1 + max_loss) + 1e-6
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(ItemKind), st.integers(100, 12_000), st.integers(0, 3_000)), min_size=5, max_size=60
+    ),
+    st.sampled_from(PRICES),
+    st.sampled_from((0.0, 0.03, 0.1)),
+    st.sampled_from((1.0, 3.0)),
+    st.integers(0, 2**32),
+)
+def test_what_left_is_opened_at_the_worst_moment_and_is_covered(
+    drawn: list[tuple[ItemKind, int, int]], rates: Rates, max_loss: float, cover: float, seed: int
+) -> None:
+    """After each eviction as many pages are opened at once as the parameters promise to cover: it costs no more."""
+    parameters = EvictionParameters(max_loss=max_loss, cover=cover)
+    ledger = Ledger(parameters=parameters, rates=rates)
+    draw = random.Random(seed)
+    for number, (kind, tokens, text) in enumerate(drawn):
+        hidden = 10_000 if draw.random() < 0.05 else 0
+        ledger.added([item(str(number), tokens, kind=kind, hidden_tokens=hidden), text])
+        found = plan(ledger)
+        ledger.evicted(found.item_ids).replied([draw.randrange(500)])
+        if not found:
+            continue
+        worst = ledger.copy()
+        expected = worst.open_read_backs.expected(worst.calls - 1, 2)
+        for _ in range(floor(expected + cover * sqrt(expected))):
+            worst.replied([ASKING_TOKENS]).read_back(draw.choice(found.item_ids), [PAGE_TOKENS])
+        worst.replied([])
+        assert worst.spent - worst.saved <= worst.spent * (1 + max_loss) + 1e-6
+
+
+def test_below_some_forty_calls_next_to_nothing_leaves() -> None:
+    ledger = Ledger()
+    ledger.added([20_000]).replied([100])
+    for number in range(12):
+        ledger.added([file(str(number), 3_000)]).replied([100])
+        assert not plan(ledger)
+
+
+# What is said --------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_explains_itself() -> None:
+    decided = plan(later(batch(item("a")), 60))
+    assert decided.first_changed == "a"
+    assert decided.tokens_freed == 5_950
+    assert "a: 6,000 -> 50 tokens, evicted: to read it back" in decided.explain()
+    assert "in all 5,950 tokens leave, from a on" in decided.explain()
+    assert plan(Ledger()).explain() == "nothing leaves"
+
+
+def test_a_verdict_says_when_an_item_will_be_ripe() -> None:
+    ledger = batch(file("a"))
+    (verdict,) = decisions(ledger)
+    assert verdict.risk > verdict.rent == pytest.approx(595)
+    age = ledger.calls - ledger.held["a"].came + 1
+    price = ledger.read_back_price()
+    assert verdict.risk == pytest.approx(EvictionParameters().hazard(ItemKind.FILE, 6_000) * price / age)
+    ledger.calls += int(verdict.ripe_in_calls) + 20
+    (ripe,) = decisions(ledger)
+    assert ripe.risk < ripe.rent
+    assert ripe.ripe_in_calls == 0
+
+
+# Parameters ----------------------------------------------------------------------------------------------------------
+
+
+def test_parameters_come_from_a_table() -> None:
+    parameters = EvictionParameters.from_mapping({"cover": 2.5, "read_backs": {"file": 0.7}, "tool_inputs": False})
+    assert (parameters.cover, parameters.tool_inputs) == (2.5, False)
+    assert parameters.hazard(ItemKind.FILE, 1_000) == pytest.approx(0.7)
+    assert parameters.hazard(ItemKind.RESULT, 500) == EvictionParameters().hazard(ItemKind.RESULT, 500)
+    assert EvictionParameters.from_mapping(parameters.to_mapping()) == parameters
+    assert parameters.to_mapping()["read_backs"]["file"] == 0.7
+    assert pickle.loads(pickle.dumps(parameters)) == parameters
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"covr": 1},
+        {"cover": -1},
+        {"cover": float("nan")},
+        {"cover": "much"},
+        {"read_backs": {"pictures": 1}},
+        {"read_backs": {"file": -1}},
+        {"read_backs": 3},
+    ],
+)
+def test_parameters_that_cannot_work_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        EvictionParameters.from_mapping(values)
+
+
+@pytest.mark.parametrize("value", [["file"], {"pictures": 1.0}, {ItemKind.FILE: 0.1}])
+def test_read_backs_are_given_for_each_kind(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^read_backs"):
+        EvictionParameters(read_backs=value)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("caution", "read_back_weight"),
+        ("needs_by_class", "read_backs"),
+        ("arrival_tokens", "preview_above_tokens"),
+        ("size_exponent", "by_size"),
+        ("rent_share", "max_loss and cover"),
+        ("horizon_growth", "nothing"),
+    ],
+)
+def test_a_number_that_is_gone_is_refused_by_name_with_what_replaces_it(name: str, instead: str) -> None:
+    said = rf"^{name} is no parameter any more; it is replaced by {instead}"
+    with pytest.raises(ConfigError, match=said):
+        EvictionParameters.from_mapping({name: 1})
+    with pytest.raises(ConfigError, match=said):
+        EvictionParameters(**{name: 1})  # type: ignore[arg-type]
+
+
+def test_a_parameter_that_is_not_known_is_named_and_so_are_those_that_are() -> None:
+    with pytest.raises(ConfigError, match=r"^unknown parameters covr, size: use read_backs, .*cover, "):
+        EvictionParameters.from_mapping({"size": 1, "covr": 1})
+
+
+def test_reading_from_the_cache_is_never_dearer_than_writing_to_it() -> None:
+    with pytest.raises(ConfigError):
+        Rates(read=2, write=1, output=1)
