@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+from ctxfs.workspace.catalogue_file import CATALOGUE_NAME
 
 from ctxfs.content.stored import Stored
 from ctxfs.items import ItemType
 from ctxfs.session.journal import encode_line
 from ctxfs.session.records import Record, SessionStarted
 from ctxfs.workspace import Artifact, KnowledgeService
-from ctxfs.workspace.catalogue_file import CATALOGUE_NAME
 
 LIMIT_MS = 100.0
 

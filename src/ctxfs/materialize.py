@@ -10,12 +10,11 @@ from functools import partial
 from types import MappingProxyType
 
 from ctxfs.checks import names_settings, require_int, require_text
-from ctxfs.content.readable import readable_text
-from ctxfs.content.stored import part_of
-from ctxfs.context.entry import Incoming, new_item
+from ctxfs.content.readable import part_of, readable_text
 from ctxfs.errors import ConfigError, TranscriptError
 from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.plan import Offload
+from ctxfs.incoming import Incoming, new_item
 from ctxfs.items import ContextItem
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.jsontext.validate import is_json

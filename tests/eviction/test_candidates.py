@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.context.commit import evicted, trimmed
-from ctxfs.context.entry import EntryRules, Incoming, Known, build_entry
+from ctxfs.context.entry import EntryRules, Known, build_entry
 from ctxfs.economics.economy import EvictionPricing, SessionPricing
 from ctxfs.economics.features import ItemKind
 from ctxfs.economics.held import Candidate
@@ -15,6 +15,7 @@ from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.compaction import ArchiveSlot, SelectiveCompaction
 from ctxfs.eviction.plan import Offload, Trim
+from ctxfs.incoming import Incoming
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ctxfs.placeholder.attach import Placeholder

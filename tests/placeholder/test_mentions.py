@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.context.entry import EntryRules, Incoming, Known, build_entry
+from ctxfs.context.entry import EntryRules, Known, build_entry
 from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.incoming import Incoming
 from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage
 from ctxfs.materialize import Materialize, Materializer
 from ctxfs.placeholder.mentions import entries_of, mentions, worth_naming

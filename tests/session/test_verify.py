@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.content.blocks import BlockIndex
-from ctxfs.content.compression import SUFFIX, zstd
+from ctxfs.content.compression import zstd
 from ctxfs.items import ItemType
 from ctxfs.llm.messages import ToolMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.index import parse_index, render_index
-from ctxfs.session.names import ENVELOPE, TEXT, Layout
+from ctxfs.session.names import COMPRESSED_SUFFIX, ENVELOPE, TEXT, Layout
 from session_items import make_item
 
 PLAIN = replace(ENVELOPE, compress_from_chars=0)
@@ -121,7 +121,7 @@ def bomb_first(path: Path) -> None:
 @pytest.mark.parametrize("change", [other_item, two_heads, one_more_frame, zeros_behind, bomb_first])
 async def test_compressed_files_are_checked_whole(tmp_path: Path, change: Callable[[Path], None]) -> None:
     session = await make(tmp_path, ENVELOPE)
-    path = session / "tool_result" / "Read" / f"large.json{SUFFIX}"
+    path = session / "tool_result" / "Read" / f"large.json{COMPRESSED_SUFFIX}"
     assert await named(tmp_path) == []
     change(path)
     assert await named(tmp_path) == [str(path.relative_to(session))]

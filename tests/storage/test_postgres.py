@@ -13,7 +13,7 @@ import pytest
 from ctxfs.cli.app import run
 from ctxfs.errors import ConfigError, NotStored, OutcomeUnknown, StorageError, StoreRefused, WriteFailed
 from ctxfs.storage import NewFile, stores_at
-from ctxfs.storage.answers import NoAnswer, NotSent
+from ctxfs.storage.failures import NoAnswer, NotSent
 from ctxfs.storage.objects import ObjectStore, Taken
 from ctxfs.storage.postgres import SCHEMA_VERSION, PostgresBucket
 from patience import HANGS_S

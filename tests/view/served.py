@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 
+from ctxfs.replay.recorded_page import RecordedFiles
 from ctxfs.storage import LocalSessions, SessionStores
 from ctxfs.view.server import ViewServer
 
@@ -19,7 +20,9 @@ def serving(place: Path | SessionStores, recordings: Sequence[Path] = (), *, may
     stores = LocalSessions(place) if isinstance(place, Path) else place
     with ThreadPoolExecutor(1) as thread:
         # Made there too: it reads its templates, and the browser's driver has an event loop in this thread.
-        server = thread.submit(ViewServer, stores, port=0, recordings=recordings, may_write=may_write).result()
+        server = thread.submit(
+            ViewServer, stores, port=0, recordings=RecordedFiles(recordings), may_write=may_write
+        ).result()
         serving = thread.submit(anyio.run, server.serve)
         # If it ends too soon, whoever still asks is refused, and does not wait.
         serving.add_done_callback(lambda _: server.close())

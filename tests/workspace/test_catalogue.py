@@ -17,11 +17,11 @@ from ctxfs.errors import ConfigError
 from ctxfs.session.filesystem import ContextFileSystem, remove_session
 from ctxfs.storage import LocalSessions
 from ctxfs.storage.threads import run_to_completion
+from ctxfs.storage.workspace_catalogue import CATALOGUE_NAME
 from ctxfs.tokens import CharsCounter
 from ctxfs.transfer import export_session, import_session
 from ctxfs.workspace import Artifact, ArtifactInfo, KnowledgeService
 from ctxfs.workspace.catalogue import Catalogue
-from ctxfs.workspace.catalogue_file import CATALOGUE_NAME
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,7 @@ from ctxfs.listing.summary import problem_of
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ContentRemoved
 from ctxfs.steps import run_in_steps
-from ctxfs.storage.base import RewritingStore, SharedStore, Store
-from ctxfs.storage.objects.store import ObjectStore
+from ctxfs.storage.base import OrphanStore, RewritingStore, SharedStore, Store
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.sessions import session_ids as all_session_ids
 from ctxfs.storage.stores import resolved_stores
@@ -170,7 +169,7 @@ async def prune(
                     fs, undo_s=undo_s, grace_s=grace_s, archived_s=archived_s, by=by, clock=clock
                 )
                 await _free(place, one.plan.session_id)
-                if isinstance(place, ObjectStore):
+                if isinstance(place, OrphanStore):
                     await place.delete_orphans()
             finally:
                 await fs.close()
@@ -183,7 +182,7 @@ async def prune(
 
 async def _without_orphans(place: Store, one: Pruned) -> Pruned:
     """Delete what killed writers left in a bucket. A session without it is only read: nobody is locked out."""
-    if not isinstance(place, ObjectStore):
+    if not isinstance(place, OrphanStore):
         return one
     try:
         await place.open(create=False, write=False)

@@ -35,7 +35,7 @@ from ctxfs.storage.port import FileSystem
 from ctxfs.storage.sessions import SessionStores, session_ids
 from ctxfs.storage.stores import resolved_stores
 from ctxfs.storage.threads import run_to_completion
-from ctxfs.workspace.catalogue_file import catalogue_file
+from ctxfs.storage.workspace_catalogue import catalogue_file
 
 __all__ = ["ErasedItem", "Erasure", "erase", "erase_in", "erase_plan"]
 

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ctxfs.cli.item_search import Query
-from ctxfs.content.compression import MAX_ARCHIVE_WINDOW, SUFFIX, zstd
+from ctxfs.content.compression import MAX_ARCHIVE_WINDOW, zstd
 from ctxfs.listing.summary import file_stats
 from ctxfs.session.index import INDEX_NAME
 from ctxfs.session.journal import is_whole
+from ctxfs.session.names import COMPRESSED_SUFFIX
 from ctxfs.storage.lock_file import LOCK_NAME
 from ctxfs.storage.log_file import LOG_NAME
 
@@ -97,7 +98,7 @@ def _files(directory: Path | str) -> Iterator[os.DirEntry[str]]:
 def _has(file: os.DirEntry[str], words: bytes, ignore_case: bool) -> bool:
     is_log = file.name.endswith(LOG_NAME)
     end = b""
-    for chunk in _unpacked(file.path) if file.name.endswith(SUFFIX) else _chunks(file.path):
+    for chunk in _unpacked(file.path) if file.name.endswith(COMPRESSED_SUFFIX) else _chunks(file.path):
         data = end + chunk
         if words in (data.lower() if ignore_case else data) or (is_log and any(mark in data for mark in _IN_BASE64)):
             return True

@@ -17,6 +17,7 @@ from ctxfs.cli.session import SessionsAt, find_session, session_or_file, session
 from ctxfs.errors import ConfigError, MissingExtra
 from ctxfs.recordings.discover import recordings_in
 from ctxfs.redaction import Redaction
+from ctxfs.replay.recorded_page import RecordedFiles
 
 __all__ = ["view"]
 
@@ -90,7 +91,7 @@ def _serve(
     from ctxfs.view.server import ViewServer  # noqa: PLC0415 - its packages are an extra
 
     path = f"session/{_found(place, sessions[0])}" if sessions else ""
-    server = ViewServer(stores_of(place), port, files, may_write)
+    server = ViewServer(stores_of(place), port, RecordedFiles(files), may_write)
     url = f"{server.url}{path or ('recording/0' if len(files) == 1 else '')}"
     sys.stderr.write(f"{url}\nOnly this machine can open it. Ctrl+C ends it.\n")
     if opens:

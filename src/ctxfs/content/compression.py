@@ -16,7 +16,6 @@ else:
 __all__ = [
     "MAGIC",
     "MAX_ARCHIVE_WINDOW",
-    "SUFFIX",
     "ZSTD",
     "compressor",
     "first_frame",
@@ -27,9 +26,6 @@ __all__ = [
 
 ZSTD = "zstd"
 """How a record names the compression."""
-
-SUFFIX = ".zst"
-"""The end of a compressed file's name."""
 
 _LEVEL = 1  # of what contents are, the higher ones save a twentieth more, for a quarter more work
 _MAX_WINDOW = {int(zstd.DecompressionParameter.window_log_max): 21}  # 2 MiB of memory, more than a block ever has

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from ctxfs.jsontext import codec as json_codec
 from ctxfs.llm.messages import Block, Content, text_with
 
-__all__ = ["readable_text"]
+__all__ = ["part_of", "readable_text"]
 
 
 def readable_text(content: Content) -> str:
@@ -23,3 +23,8 @@ def _named(block: Block) -> str:
         size = len(data) * 3 // 4 - data[-2:].count("=") if source.get("type") == "base64" else len(data)
         return f"[{kind}: {source.get('media_type', 'unknown')}, {size} bytes]"
     return f"[{kind}: {len(json_codec.dumps(block))} bytes of JSON]"
+
+
+def part_of(size_bytes: int, full_bytes: int) -> str:
+    """How much of an output is there, if its end is missing."""
+    return f"the first {size_bytes:,} of {full_bytes:,} bytes"

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ctxfs.content.readable import part_of
 from ctxfs.items import ItemType
 
-__all__ = ["Stored", "part_of"]
+__all__ = ["Stored"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +49,3 @@ class Stored:
         if self.metadata.get("partial") is True:
             return "its command had not ended"
         return ""
-
-
-def part_of(size_bytes: int, full_bytes: int) -> str:
-    """How much of an output is there, if its end is missing."""
-    return f"the first {size_bytes:,} of {full_bytes:,} bytes"

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from ctxfs.checks import async_with_only, names_settings, require_exception, require_int, require_kind
-from ctxfs.context.entry import Incoming, skill_prompt, with_sources
+from ctxfs.context.entry import skill_prompt, with_sources
 from ctxfs.context.in_time import ContextInTime
 from ctxfs.context.intake import entries_of, parsed
 from ctxfs.context.live import LiveTranscript
@@ -28,6 +28,7 @@ from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 from ctxfs.eviction.reduction import Reduction
 from ctxfs.eviction.window import CompactionController, Window
+from ctxfs.incoming import Incoming
 from ctxfs.items import ContentRange, ContextItem, ItemType
 from ctxfs.llm.base import UsageLike, check_model
 from ctxfs.llm.messages import AssistantMessage, Content, Message, MessageLike, SystemMessage, ToolMessage, UserMessage

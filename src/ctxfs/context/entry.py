@@ -19,13 +19,12 @@ from ctxfs.eviction.eager import EagerOffload, EagerPolicy
 from ctxfs.eviction.holds import NO_PINS, Pins
 from ctxfs.eviction.plan import Trim
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.items import ContentRange, ContextItem, ItemType
+from ctxfs.incoming import Incoming, new_item
+from ctxfs.items import ContentRange, ContextItem
 from ctxfs.llm.messages import (
     AssistantMessage,
     Block,
-    Content,
     Message,
-    SystemMessage,
     ToolMessage,
     check_name,
     text_of,
@@ -40,11 +39,9 @@ from ctxfs.tokens import TokenCounter, count_content
 __all__ = [
     "Entry",
     "EntryRules",
-    "Incoming",
     "Known",
     "build_entry",
     "new_entry",
-    "new_item",
     "recorded_entry",
     "skill_prompt",
     "taken_entry",
@@ -56,41 +53,6 @@ _DIGEST_SHARE = 0.2
 
 _DIGEST_NAMES = 300
 """A placeholder mentions at most so many names."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
-    """A message that is about to be added.
-
-    ``source``: it only repeats these lines of stored content. ``label``: a skill's name. ``is_data``, ``full_bytes``:
-    see ``ContextItem``.
-    """
-
-    message: Message
-    source: ContentRange | None = None
-    label: str | None = None
-    is_data: bool = False
-    full_bytes: int = 0
-
-    @property
-    def item_type(self) -> ItemType:
-        """The type that the message's item will have."""
-        match self.message:
-            case ToolMessage():
-                return ItemType.TOOL_RESULT
-            case AssistantMessage():
-                return ItemType.ASSISTANT_MESSAGE
-            case SystemMessage():
-                return ItemType.SYSTEM_PROMPT
-            case _:
-                return ItemType.USER_MESSAGE if self.label is None else ItemType.SKILL_PROMPT
-
-    @property
-    def id_request(self) -> tuple[ItemType, str, str | None, Content]:
-        """What its id and file name are derived from: its type; for a result, the call and the tool; its content."""
-        if isinstance(self.message, ToolMessage):
-            return self.item_type, self.message.tool_call_id, self.message.tool_name, self.message.content
-        return self.item_type, "", None, self.message.content
 
 
 def skill_prompt(name: str, message: Message) -> Incoming:
@@ -244,24 +206,6 @@ def recorded_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
     else:
         options = _options(item, trims, brought, known, rules)
     return Entry(item=item, options=options)
-
-
-def new_item(incoming: Incoming, *, item_id: str, name: str, counter: TokenCounter) -> ContextItem:
-    """Count ``incoming``, whose file would be ``name``."""
-    content = incoming.message.content
-    tokens = count_content(counter, content)
-    return ContextItem(
-        id=item_id,
-        item_type=incoming.item_type,
-        message=incoming.message,
-        name=name,
-        token_count=tokens,
-        content_tokens=tokens,
-        source=incoming.source,
-        label=incoming.label,
-        is_data=incoming.is_data,
-        full_bytes=incoming.full_bytes,
-    )
 
 
 # By price ------------------------------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from ctxfs.context.entry import Entry, EntryRules, Incoming, Known, build_entry
+from ctxfs.context.entry import Entry, EntryRules, Known, build_entry
 from ctxfs.context.transcript import Transcript
+from ctxfs.incoming import Incoming
 from ctxfs.jsontext.write_stream import is_longer
 from ctxfs.llm.messages import Message, MessageLike
 from ctxfs.steps import run_in_steps

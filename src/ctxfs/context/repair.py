@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ctxfs.context.entry import Incoming, new_item
+from ctxfs.incoming import Incoming, new_item
 from ctxfs.items import ContextItem
 from ctxfs.llm.messages import (
     Message,

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ctxfs.checks import require_int
-from ctxfs.content.readable import readable_text
-from ctxfs.content.stored import part_of
+from ctxfs.content.readable import part_of, readable_text
 from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.plan import Offload
 from ctxfs.items import ContextItem

@@ -5,6 +5,7 @@ A reduction that did not help is not tried again before the context has grown by
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from ctxfs.checks import names_settings, require_kind
 from ctxfs.errors import ContextOverflow, PromptTooLong
@@ -12,8 +13,7 @@ from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import SelectiveCompaction
 from ctxfs.eviction.reduction import Done, Goal, Reduction, overflow
 from ctxfs.items import ContextItem
-from ctxfs.llm.base import Reply
-from ctxfs.session.records import CallMade
+from ctxfs.llm.base import Reply, Usage
 from ctxfs.tokens import TokenCounter
 
 __all__ = ["CompactionController", "Summarize", "Window"]
@@ -48,6 +48,22 @@ class Window:
         require_kind("model", self.model, str, "a model's name")
 
 
+class CountedCall(Protocol):
+    """A call of the model whose prompt was counted before it was billed."""
+
+    @property
+    def usage(self) -> Usage:
+        """What was billed."""
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+
+    @property
+    def counted_tokens(self) -> int:
+        """The prompt by our own count; 0 if it was not counted."""
+
+
 class CompactionController:
     """Knows how large a context may be and how large it is, and says when it has to become smaller. No I/O.
 
@@ -66,7 +82,7 @@ class CompactionController:
         """See ``Window``."""
         return self._settings.summarize
 
-    def observe(self, call: CallMade) -> None:
+    def observe(self, call: CountedCall) -> None:
         """Learn from what the provider billed for a prompt, if it was counted."""
         real, counted = call.usage.total_input_tokens, call.counted_tokens
         if not counted:
@@ -75,7 +91,7 @@ class CompactionController:
             self._refused_counted = None
         self.calibration = self.calibration.observed(model=call.model, counted=counted, real=real)
 
-    def resumed(self, calls: Iterable[CallMade]) -> None:
+    def resumed(self, calls: Iterable[CountedCall]) -> None:
         """Note that a session was resumed: learn from its calls, and from nothing before them."""
         self.calibration = Calibration(model=self.calibration.model)
         for call in calls:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from ctxfs.context.entry import Incoming, new_item
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.history.view import Decision
+from ctxfs.incoming import Incoming, new_item
 from ctxfs.llm.messages import Content, ToolMessage
 from ctxfs.session.fingerprint import Key, decided_at_source
 from ctxfs.session.names import NameAllocator

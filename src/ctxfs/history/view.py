@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ctxfs.context.entry import Entry, EntryRules, Incoming, Known, new_item, recorded_entry, taken_entry
+from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry, taken_entry
 from ctxfs.context.transcript import Transcript
 from ctxfs.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.economics.identifiers import IdentifierIndex
@@ -30,6 +30,7 @@ from ctxfs.history.slots import (
     replaced_part,
     snapshot,
 )
+from ctxfs.incoming import Incoming, new_item
 from ctxfs.items import ContentRange, ContextItem
 from ctxfs.llm.messages import AssistantMessage, Block, unchanged
 from ctxfs.models.prices import CacheTtl

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ctxfs.content.blocks import text_lines
-from ctxfs.content.compression import SUFFIX, ZSTD, first_frame
+from ctxfs.content.compression import ZSTD, first_frame
 from ctxfs.content.file import trailer_of
 from ctxfs.content.reader import ContentReader, scan_blocks
 from ctxfs.content.stored import Stored
@@ -16,7 +16,7 @@ from ctxfs.items import ItemType
 from ctxfs.jsontext.tokens import JsonTokens
 from ctxfs.session.field_types import check_types
 from ctxfs.session.index import Index
-from ctxfs.session.names import ARTIFACTS, ENVELOPE, TERMINAL, TEXT, is_compressed
+from ctxfs.session.names import ARTIFACTS, COMPRESSED_SUFFIX, ENVELOPE, TERMINAL, TEXT, is_compressed
 from ctxfs.session.state import SessionState
 from ctxfs.storage.base import Store
 
@@ -82,7 +82,7 @@ async def _describe(store: Store, name: str, indexed: Stored | None) -> Stored |
 
 def _plain(name: str) -> str:
     """The name that the file would have if it was not compressed."""
-    return name.removesuffix(SUFFIX)
+    return name.removesuffix(COMPRESSED_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

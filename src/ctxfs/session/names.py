@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 
 from ctxfs.checks import require_int
-from ctxfs.content.compression import SUFFIX
 from ctxfs.errors import ConfigError
 from ctxfs.items import ItemType
 from ctxfs.jsontext.write_stream import is_longer
@@ -22,6 +21,7 @@ from ctxfs.llm.messages import Content
 
 __all__ = [
     "ARTIFACTS",
+    "COMPRESSED_SUFFIX",
     "ENVELOPE",
     "LAYOUTS",
     "SESSION_SCHEME",
@@ -50,6 +50,9 @@ TERMINAL = f"{ARTIFACTS}terminal/"
 
 MESSAGE = "msg_"
 """The beginnings of message ids, since messages bring no ids."""
+
+COMPRESSED_SUFFIX = ".zst"
+"""The end of a compressed file's name."""
 
 SHORT = "stored/"
 """The beginning of the short names of stored contents. No file has such a name."""
@@ -142,7 +145,7 @@ class Layout:
         """Return the name of an item's file; ``item_id`` is safe already; ``content``: None means that it is small."""
         directory = f"{item_type}" if tool_name is None else f"{item_type}/{safe_name(tool_name)}"
         compressed = content is not None and self._compresses(content)
-        return f"{directory}/{item_id}{self.extension}{SUFFIX if compressed else ''}"
+        return f"{directory}/{item_id}{self.extension}{COMPRESSED_SUFFIX if compressed else ''}"
 
     def _compresses(self, content: Content) -> bool:
         return self.compress_from_chars > 0 and is_longer(content, self.compress_from_chars)
@@ -183,7 +186,7 @@ def layout_of(recorded: str | None, wanted: Layout) -> Layout:
 
 def is_compressed(name: str) -> bool:
     """Whether the file that a session gave this name is compressed."""
-    return name.endswith(SUFFIX)
+    return name.endswith(COMPRESSED_SUFFIX)
 
 
 class NameAllocator:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ctxfs.checks import require_number
-from ctxfs.errors import OutcomeUnknown, StorageError, StoreRefused, WriteFailed
+from ctxfs.errors import OutcomeUnknown, StoreRefused, WriteFailed
+from ctxfs.storage.failures import NoAnswer, NotSent
 
-__all__ = ["GIVE_UP_S", "SILENT_S", "TTL_S", "NoAnswer", "NotSent", "Terms", "repeated"]
+__all__ = ["GIVE_UP_S", "SILENT_S", "TTL_S", "Terms", "repeated"]
 
 T = TypeVar("T")
 
@@ -22,14 +23,6 @@ answer is made a second time, which finds out what became of the first."""
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
-
-
-class NoAnswer(StorageError):
-    """The request ended without an answer: it may have been carried out, or may still be."""
-
-
-class NotSent(NoAnswer):
-    """The server was not reached, so nothing was asked of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ __all__ = [
     "LeaseStore",
     "LinkingStore",
     "NewFile",
+    "OrphanStore",
     "RewritingStore",
     "SharedStore",
     "Store",
@@ -113,6 +114,20 @@ class RewritingStore(Store, Protocol):
         ``log``: None leaves it as it is. Readers see the old log or the new one. After a failure the bytes may still be
         in the store, where no reader finds them; the next ``rewrite`` removes them. Raises ``WriteFailed``.
         """
+
+
+@runtime_checkable
+class OrphanStore(Store, Protocol):
+    """A store on a server, where a writer that was killed may leave contents that no commit names."""
+
+    async def has_orphans(self) -> bool:
+        """Whether there are such contents.
+
+        A writer that works may be about to write such a commit. Raises ``StorageError``.
+        """
+
+    async def delete_orphans(self) -> int:
+        """Delete these contents, as the one writer, and return how many there were. Raises as ``delete``."""
 
 
 @runtime_checkable

@@ -6,7 +6,15 @@ from contextlib import contextmanager
 
 from ctxfs.errors import NotStored, StorageError, UnsafePath, WriteFailed
 
-__all__ = ["reading", "reason_of", "writing"]
+__all__ = ["NoAnswer", "NotSent", "reading", "reason_of", "writing"]
+
+
+class NoAnswer(StorageError):
+    """The request to a server ended without an answer: it may have been carried out, or may still be."""
+
+
+class NotSent(NoAnswer):
+    """The server was not reached, so nothing was asked of it."""
 
 
 def reason_of(error: BaseException) -> str:

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from ctxfs.checks import require_int, require_number
 from ctxfs.errors import ConfigError, MissingExtra, NotStored, StorageError, StoreRefused, WriteFailed
-from ctxfs.storage.answers import SILENT_S, NoAnswer, NotSent
+from ctxfs.storage.answers import SILENT_S
+from ctxfs.storage.failures import NoAnswer, NotSent
 from ctxfs.storage.objects.bucket import Taken
 from ctxfs.storage.objects.sessions import ObjectSessions
 

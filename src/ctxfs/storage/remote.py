@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ctxfs.errors import OutcomeUnknown, SessionClosed, StorageError, WriteFailed
-from ctxfs.storage.answers import NoAnswer
 from ctxfs.storage.base import NewFile, check_session_name
+from ctxfs.storage.failures import NoAnswer
 from ctxfs.storage.opened import OpenedSession
 from ctxfs.storage.sessions import SessionFound
 from ctxfs.storage.threads import StillRunning, answer_of, begin, uninterrupted

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Literal, TypeVar
 
 from ctxfs.errors import CtxfsError
-from ctxfs.storage.answers import NoAnswer
+from ctxfs.storage.failures import NoAnswer
 
 __all__ = ["FATES", "Fate", "Network"]
 

@@ -26,7 +26,7 @@ from ctxfs.timeline.reading import past_request
 from ctxfs.view import security
 from ctxfs.view.overview import SORTS, chosen_rows
 from ctxfs.view.pages import Pages, static_files
-from ctxfs.view.recorded import RecordedFiles, RecordedPage, recorded_page, recorded_text
+from ctxfs.view.recordings import NoRecordings, Recordings
 from ctxfs.view.search import search_sessions
 from ctxfs.view.session_page import SessionPage, item_panel, number_in, session_page
 from ctxfs.view.sources import OpenSessions
@@ -59,7 +59,7 @@ class ViewApp:
     sessions: OpenSessions
     token: str
     port: int = 0
-    recordings: RecordedFiles = field(default_factory=RecordedFiles)
+    recordings: Recordings = field(default_factory=NoRecordings)
     may_write: str = ""
     _pages: Pages = field(default_factory=Pages)
     _static: Mapping[str, tuple[bytes, str]] = field(default_factory=static_files)
@@ -132,7 +132,7 @@ class ViewApp:
             total=len(found),
             root=self.sessions.stores.url,
             now=time.time(),
-            recordings=[path.name for path in self.recordings.paths],
+            recordings=self.recordings.names,
         )
 
     async def _search(self, request: Request) -> Response:
@@ -155,11 +155,11 @@ class ViewApp:
         is_part = request.headers.get("hx-target") == "call"
         return self._page("recorded_call.html" if is_part else "recording.html", page=page)
 
-    async def _recorded(self, request: Request) -> RecordedPage:
+    async def _recorded(self, request: Request) -> Any:
         number, query = request.path_params["number"], request.query_params
-        files = await self.recordings.get(number)
         place, call = number_in(query, "session", 1), number_in(query, "call", 0)
-        return recorded_page(number, files, place, call or None, shows_all=query.get("rows") == "all")
+        shows_all = query.get("rows") == "all"
+        return await self.recordings.page(number, place=place, call=call or None, shows_all=shows_all)
 
     async def _recorded_chart(self, request: Request) -> Response:
         page = await self._recorded(request)
@@ -168,7 +168,7 @@ class ViewApp:
     async def _recorded_text(self, request: Request) -> Response:
         """All of a block of which the page of the call shows only the beginning, a page at a time."""
         page, query = await self._recorded(request), request.query_params
-        text = recorded_text(page, number_in(query, "block", 0), number_in(query, "from", 0))
+        text = self.recordings.text(page, number_in(query, "block", 0), number_in(query, "from", 0))
         return self._page("recorded_text.html", page=page, shown=text, query=dict(query))
 
     async def _session(self, request: Request) -> Response:

@@ -2,16 +2,14 @@
 
 import secrets
 import socket
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import uvicorn
 
 from ctxfs.errors import ConfigError
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.view.app import ViewApp
-from ctxfs.view.recorded import RecordedFiles
+from ctxfs.view.recordings import NoRecordings, Recordings
 from ctxfs.view.sources import OpenSessions
 
 __all__ = ["DEFAULT_PORT", "ViewServer"]
@@ -27,7 +25,7 @@ class ViewServer:
     Args:
         stores: where the sessions are.
         port: where to serve; 0: any free port; None: ``DEFAULT_PORT``, or any free port if that is taken.
-        recordings: files of recorded sessions.
+        recordings: recorded sessions that can be viewed.
         may_write: whether items can be restored and pinned, and changes undone.
 
     Raises:
@@ -36,14 +34,14 @@ class ViewServer:
 
     stores: SessionStores
     port: int | None = None
-    recordings: Sequence[Path] = ()
+    recordings: Recordings = field(default_factory=NoRecordings)
     may_write: bool = False
     _token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     _listening: socket.socket = field(init=False)
     _server: uvicorn.Server = field(init=False)
 
     def __post_init__(self) -> None:
-        app = ViewApp(OpenSessions(self.stores), self._token, recordings=RecordedFiles(self.recordings))
+        app = ViewApp(OpenSessions(self.stores), self._token, recordings=self.recordings)
         app.may_write = secrets.token_urlsafe(16) if self.may_write else ""
         self._listening = _listening_on(self.port)
         app.port = self._listening.getsockname()[1]

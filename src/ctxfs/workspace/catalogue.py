@@ -27,8 +27,8 @@ from ctxfs.storage.database import row_crc
 from ctxfs.storage.local import read_log_now
 from ctxfs.storage.session_dir import LOG_NAME
 from ctxfs.storage.sessions import SessionFound, SessionStores
+from ctxfs.storage.workspace_catalogue import COLUMNS, catalogue_file
 from ctxfs.workspace.artifacts import ArtifactInfo, ArtifactPage, info_of
-from ctxfs.workspace.catalogue_file import COLUMNS, catalogue_file
 
 __all__ = ["Catalogue", "Stamp"]
 

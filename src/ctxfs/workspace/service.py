@@ -27,6 +27,7 @@ from ctxfs.storage.database import DAMAGED
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.stores import stores_at
 from ctxfs.storage.threads import run_to_completion, uninterrupted
+from ctxfs.storage.workspace_catalogue import COLUMNS
 from ctxfs.tokens import TokenCounter, load_counter
 from ctxfs.tools.grep_page import DEFAULT_MATCHES, grep_page
 from ctxfs.tools.line_pattern import LinePattern
@@ -42,7 +43,6 @@ from ctxfs.workspace.artifacts import (
     info_of,
 )
 from ctxfs.workspace.catalogue import Catalogue
-from ctxfs.workspace.catalogue_file import COLUMNS
 from ctxfs.workspace.knowledge_list import render
 from ctxfs.workspace.sessions import OpenSessions
 

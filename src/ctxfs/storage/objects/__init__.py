@@ -1,6 +1,6 @@
 """Sessions in an object store: `ObjectStore`, and the bucket that it needs."""
 
-from ctxfs.storage.answers import NoAnswer
+from ctxfs.storage.failures import NoAnswer
 from ctxfs.storage.objects.bucket import Bucket, ObstoreBucket, Taken, open_bucket
 from ctxfs.storage.objects.cache import ReadCache
 from ctxfs.storage.objects.sessions import ObjectSessions

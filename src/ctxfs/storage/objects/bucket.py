@@ -12,7 +12,8 @@ from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from ctxfs.errors import ConfigError, CtxfsError, MissingExtra, NotStored, StorageError, StoreRefused, WriteFailed
-from ctxfs.storage.answers import SILENT_S, NoAnswer
+from ctxfs.storage.answers import SILENT_S
+from ctxfs.storage.failures import NoAnswer
 
 __all__ = ["Bucket", "ObstoreBucket", "Taken", "open_bucket"]
 

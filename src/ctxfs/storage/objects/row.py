@@ -9,7 +9,8 @@ from typing import Final
 from uuid import uuid4
 
 from ctxfs.errors import NotStored, OutcomeUnknown, StorageError, WriteFailed
-from ctxfs.storage.answers import NoAnswer, Terms, repeated
+from ctxfs.storage.answers import Terms, repeated
+from ctxfs.storage.failures import NoAnswer
 from ctxfs.storage.objects.bucket import Bucket, Taken
 from ctxfs.storage.objects.cache import ReadCache
 from ctxfs.storage.objects.rewriting import Leftovers

@@ -204,6 +204,19 @@ class RecordedFiles:
     _known: dict[int, Sequence[Replayed]] = field(default_factory=dict)
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the files."""
+        return [path.name for path in self.paths]
+
+    async def page(self, number: int, *, place: int, call: int | None, shows_all: bool) -> RecordedPage:
+        """The page of one call of a recording: see ``recorded_page``. Raises as ``get``."""
+        return recorded_page(number, await self.get(number), place, call, shows_all=shows_all)
+
+    def text(self, page: RecordedPage, block: int, first: int) -> RecordedText:
+        """A page of the text of one block: see ``recorded_text``."""
+        return recorded_text(page, block, first)
+
     async def get(self, number: int) -> Sequence[Replayed]:
         """The recordings in file ``number``, from 0.
 

@@ -1,0 +1,43 @@
+"""Recorded sessions on the page. Who reads and replays them gives the values that the templates show."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ctxfs.errors import ReplayFormatError
+
+
+class Recordings(Protocol):
+    """Recorded sessions, by their number from 0."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What the list calls them, in the order of their numbers."""
+
+    async def page(self, number: int, *, place: int, call: int | None, shows_all: bool) -> Any:
+        """What is shown of a recording.
+
+        ``place``: of the recording in its file, from 1. ``call``: None is the last one. ``shows_all``: list all
+        evictions.
+
+        Raises:
+            ReplayFormatError: there is no such recording, or it cannot be read.
+            OSError: its file cannot be read.
+        """
+
+    def text(self, page: Any, block: int, first: int) -> Any:
+        """All of a block of which the page of the call shows only the beginning, from a character on."""
+
+
+class NoRecordings:
+    """No recordings were given."""
+
+    names: Sequence[str] = ()
+
+    async def page(self, number: int, *, place: int, call: int | None, shows_all: bool) -> Any:
+        """Raise ``ReplayFormatError``."""
+        del place, call, shows_all
+        raise ReplayFormatError(f"there is no recording {number}: name files after `ctxfs view`")
+
+    def text(self, page: Any, block: int, first: int) -> Any:
+        """Raise ``ReplayFormatError``: there is no page to take a text from."""
+        raise ReplayFormatError(f"there is no recording with a block {block} at {first} of {page}")
