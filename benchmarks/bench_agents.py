@@ -33,10 +33,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
 from ctxfs.errors import SessionLocked
-from ctxfs.llm import AssistantMessage, ToolMessage, Usage, UserMessage
-from ctxfs.llm.base import ModelEvent, ModelRequest, Reply
+from ctxfs.messages import AssistantMessage, ToolMessage, Usage, UserMessage
+from ctxfs.messages.base import ModelEvent, ModelRequest, Reply
 from ctxfs.storage import SessionStores, stores_at
-from ctxfs.storage.objects import ObjectSessions
+from ctxfs.stores import ObjectSessions
 from storage.contest import bucket_at
 from storage.object_servers import seaweedfs
 from storage.postgres_server import postgres

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from ctxfs.context.entry import Entry
 from ctxfs.context.transcript import Transcript
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import AssistantMessage, ToolMessage
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, ToolMessage
 
 LIMIT_MS = 2.0
 LIMIT_RATIO = 2.0

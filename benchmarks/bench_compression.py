@@ -18,11 +18,11 @@ from typing import Any
 import orjson
 
 from bench_retrieval import log_lines
-from ctxfs.content.file import ContentFile
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import ToolMessage
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import ToolMessage
+from ctxfs.messages.names import ENVELOPE, TEXT, Layout
+from ctxfs.session.content.file import ContentFile
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import ENVELOPE, TEXT, Layout
 from ctxfs.tools.grep_page import grep_page
 from ctxfs.tools.line_pattern import LinePattern
 

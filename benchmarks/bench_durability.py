@@ -16,8 +16,8 @@ from pathlib import Path
 
 import anyio
 
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import ToolMessage
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import ToolMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import Durability, LocalStore
 

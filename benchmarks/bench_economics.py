@@ -18,14 +18,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
-from ctxfs.recordings.formats.table import load
-from ctxfs.replay.cost import Cached, Cost, replay_session
-from ctxfs.replay.economic import Economic
-from ctxfs.replay.lab import PROCESSES, counter_named
-from ctxfs.replay.policies import Never
-from ctxfs.replay.session import Session, prepare
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.lab.recordings.formats.table import load
+from ctxfs.lab.replay.cost import Cached, Cost, replay_session
+from ctxfs.lab.replay.economic import Economic
+from ctxfs.lab.replay.lab import PROCESSES, counter_named
+from ctxfs.lab.replay.policies import Never
+from ctxfs.lab.replay.session import Session, prepare
+from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 
 COUNT = counter_named("chars4")
 STEPPED = replace(ANTHROPIC_RATES, steps=((100_000, Rates(read=0.5, write=6.25, output=25.0)),))

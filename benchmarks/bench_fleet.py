@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from ctxfs import ContextFileSystem
 from ctxfs.storage import NewFile
-from ctxfs.storage.objects import ObjectStore, ReadCache, open_bucket
-from ctxfs.storage.objects.bucket import ObstoreBucket
+from ctxfs.stores import ObjectStore, ReadCache, open_bucket
+from ctxfs.stores.objects.bucket import ObstoreBucket
 from session_items import user_message
 from storage.buckets import MemoryBucket
 from storage.object_servers import seaweedfs

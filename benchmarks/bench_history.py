@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.history.history import History
-from ctxfs.history.parts import Part
+from ctxfs.context.history.history import History
+from ctxfs.context.history.parts import Part
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
 
 LINE = "service: request {} of client {} served in {} ms, nothing to report\n"
 

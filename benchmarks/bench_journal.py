@@ -17,10 +17,10 @@ from pathlib import Path
 import anyio
 import orjson
 
-from ctxfs.content.stored import Stored
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.journal import encode_line, scan
 from ctxfs.session.record_json import to_json
 from ctxfs.session.records import CallMade, ItemAdded, Record, Replaced

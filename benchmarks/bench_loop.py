@@ -25,11 +25,11 @@ import anyio
 from bench_offload import Floor as OffloadFloor
 from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.eviction.eager import EagerPolicy
-from ctxfs.llm.checker import Checker
-from ctxfs.llm.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from ctxfs.materialize import Materializer
+from ctxfs.messages import TokenCounter, load_counter
+from ctxfs.messages.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from ctxfs.testing import PromptCache, ScriptedModel
-from ctxfs.tokens import TokenCounter, load_counter
+from ctxfs.testing.checker import Checker
+from ctxfs.tools import Materializer
 
 CALL_LIMIT_MS = 5.0
 EXCHANGE_MS = 2.5

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Self
 
 from ctxfs.context import Context
-from ctxfs.llm.messages import UserMessage
-from ctxfs.tokens import load_counter
+from ctxfs.messages import load_counter
+from ctxfs.messages.messages import UserMessage
 
 LIMIT_MS = 25.0
 SIZE_BYTES = 10_000_000

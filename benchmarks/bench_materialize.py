@@ -15,11 +15,10 @@ from pathlib import Path
 import anyio
 
 from ctxfs import ContextFileSystem
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import ToolMessage
-from ctxfs.materialize import materialize
-from ctxfs.tokens import CharsCounter
-from ctxfs.tools import Bash, bash_tool
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import ToolMessage
+from ctxfs.tools import Bash, bash_tool, materialize
 
 LIMIT_RATIO = 1.5
 LIMIT_MB = 20.0

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import anyio
 
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import Content, ToolMessage
 from ctxfs.session.filesystem import ContextFileSystem
 
 LINE = "2026-01-15 12:34:56 INFO worker-7 handled request 8b1f in 12 ms, status 200\n"

@@ -30,7 +30,7 @@ from typing import Any
 import anyio
 
 from ctxfs import Context
-from ctxfs.tokens import load_counter
+from ctxfs.messages import load_counter
 
 LIMIT_RATIO = 5.0
 PARTS = 8

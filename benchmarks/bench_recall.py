@@ -15,9 +15,9 @@ from pathlib import Path
 import anyio
 
 from ctxfs import ContextFileSystem
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.recall.tools import recall_tools
-from ctxfs.tokens import load_counter
+from ctxfs.messages import load_counter
+from ctxfs.text.jsontext import codec as json_codec
+from ctxfs.tools.recall.tools import recall_tools
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "tests")]
 

@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from ctxfs.economics.features import ItemKind
-from ctxfs.economics.held import Candidate
-from ctxfs.economics.ledger import Ledger
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import plan
-from ctxfs.replay.lab import replay_files
+from ctxfs.eviction.economics.features import ItemKind
+from ctxfs.eviction.economics.held import Candidate
+from ctxfs.eviction.economics.ledger import Ledger
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.planner import plan
+from ctxfs.lab.replay.lab import replay_files
 
 ITEMS = 10_000
 PLAN_LIMIT_MS = 1.5

@@ -22,12 +22,12 @@ from typing import Any
 import re2
 
 from bench_loop_stall import Heartbeat
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.jsontext.write_stream import BLOCK
-from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.messages import load_counter
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import Content, ToolMessage
+from ctxfs.messages.names import ENVELOPE, TEXT, Layout
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import ENVELOPE, TEXT, Layout
-from ctxfs.tokens import load_counter
+from ctxfs.text.jsontext.write_stream import BLOCK
 from ctxfs.tools.grep_page import grep_page
 from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.retrieval import retrieval_tools

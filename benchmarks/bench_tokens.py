@@ -11,7 +11,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from ctxfs.tokens import O200kCounter, TokenCounter, exceeds, tiktoken_counter, toktok_counter
+from ctxfs.messages import O200kCounter, TokenCounter
+from ctxfs.messages.tokens import exceeds, tiktoken_counter, toktok_counter
 
 MB = 1_000_000
 STALL_LIMIT_MS = 25

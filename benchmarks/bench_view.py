@@ -22,11 +22,11 @@ from playwright.sync_api import Page
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from ctxfs.context.context import Context
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import Usage
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
-from ctxfs.tokens import CharsCounter
 from view.chromium import installed, launched
 from view.served import serving
 

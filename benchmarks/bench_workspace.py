@@ -18,11 +18,11 @@ from typing import Any
 import anyio
 from ctxfs.workspace.catalogue_file import CATALOGUE_NAME
 
-from ctxfs.content.stored import Stored
-from ctxfs.items import ItemType
+from ctxfs.messages.items import ItemType
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.journal import encode_line
 from ctxfs.session.records import Record, SessionStarted
-from ctxfs.workspace import Artifact, KnowledgeService
+from ctxfs.tools import Artifact, KnowledgeService
 
 LIMIT_MS = 100.0
 

@@ -7,7 +7,7 @@ import asyncio
 import tempfile
 
 from ctxfs import Agent, AgentConfig
-from ctxfs.llm import ToolCall
+from ctxfs.messages import ToolCall
 from ctxfs.testing import ScriptedModel
 from ctxfs.tools import Bash
 

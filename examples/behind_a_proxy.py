@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 
-from ctxfs.testing import MessagesServer, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import MessagesServer
 
 PROGRAM = """
 from anthropic import Anthropic

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.errors import ArchiveDamaged
-from ctxfs.testing import ScriptedModel, ToolCall
-from ctxfs.transfer import export_session, import_session
+from ctxfs.messages import ToolCall
+from ctxfs.session import export_session, import_session
+from ctxfs.testing import ScriptedModel
 
 
 @tool("Run the tests", ephemeral=1)

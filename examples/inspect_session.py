@@ -7,7 +7,8 @@ import asyncio
 import tempfile
 
 from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import ScriptedModel
 
 
 @tool("Run the tests", ephemeral=1)

@@ -11,10 +11,10 @@ import tempfile
 from pathlib import Path
 
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.context import Budget
-from ctxfs.llm import ChatOpenAI
-from ctxfs.models import Prices
-from ctxfs.testing import ChatCompletionsServer, ToolCall
+from ctxfs.agent import ChatOpenAI
+from ctxfs.eviction import Budget
+from ctxfs.messages import Prices, ToolCall
+from ctxfs.testing import ChatCompletionsServer
 
 
 @tool("Count the words of a file of the working directory", ephemeral=1)

@@ -9,9 +9,9 @@ import asyncio
 import tempfile
 
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.llm import LegacyToolCalls
-from ctxfs.materialize import Materialize
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.messages import LegacyToolCalls, ToolCall
+from ctxfs.testing import ScriptedModel
+from ctxfs.tools import Materialize
 
 
 @tool("Run the tests")

@@ -13,7 +13,8 @@ from anthropic import AsyncAnthropic, BadRequestError
 from anthropic.types import Message, ToolParam
 
 from ctxfs import Context, tool
-from ctxfs.testing import MessagesServer, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import MessagesServer
 from ctxfs.tools import Tool, read_tool
 
 MODEL = "claude-sonnet-5-5"

@@ -16,7 +16,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from ctxfs import Context
 from ctxfs.context import MessagesRequest
-from ctxfs.testing import MessagesServer, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import MessagesServer
 from ctxfs.tools import ToolResult, read_tool
 
 MODEL = "claude-sonnet-5-5"

@@ -13,7 +13,8 @@ from pathlib import Path
 import anyio
 
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.llm import ChatAnthropic, ChatModel, ToolCall
+from ctxfs.agent import ChatAnthropic
+from ctxfs.messages import ChatModel, ToolCall
 from ctxfs.testing import ScriptedModel
 
 FOLDER = Path(tempfile.mkdtemp())

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ctxfs.messages import offload_tool_result, offload_tool_results
+from ctxfs.tools import offload_tool_result, offload_tool_results
 
 
 def result(tool_use_id: str, content: str) -> dict[str, Any]:

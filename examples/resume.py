@@ -7,7 +7,8 @@ import asyncio
 import tempfile
 
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import ScriptedModel
 
 
 @tool("Get the chapter of a book", ephemeral=1)

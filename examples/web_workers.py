@@ -32,9 +32,9 @@ from starlette.routing import Route
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.errors import SessionLocked
-from ctxfs.llm import AssistantMessage, ToolMessage
-from ctxfs.storage.objects import ObjectSessions, open_bucket
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.messages import AssistantMessage, ToolCall, ToolMessage
+from ctxfs.stores import ObjectSessions, open_bucket
+from ctxfs.testing import ScriptedModel
 from ctxfs.tools import Tool, running_call
 
 

@@ -11,7 +11,8 @@ from anthropic import Anthropic, beta_tool
 
 from ctxfs import History
 from ctxfs.adapters.anthropic import CtxfsMiddleware
-from ctxfs.testing import MessagesServer, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import MessagesServer
 
 MODEL = "claude-sonnet-5-5"
 

@@ -14,7 +14,8 @@ from claude_agent_sdk import ClaudeAgentOptions, InMemorySessionStore, ResultMes
 
 from ctxfs import History
 from ctxfs.adapters.claude_agent_sdk import CtxfsHooks
-from ctxfs.testing import MessagesServer, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import MessagesServer
 
 
 def model(body: dict[str, Any]) -> Any:

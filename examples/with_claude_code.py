@@ -16,7 +16,8 @@ from typing import Any
 
 import claude_agent_sdk
 
-from ctxfs.testing import MessagesServer, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import MessagesServer
 
 CLAUDE = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
 PLUGIN = Path(__file__).resolve().parent.parent / "plugins" / "claude-code"

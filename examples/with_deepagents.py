@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from ctxfs.adapters.deepagents import CtxfsMiddleware
-from ctxfs.history import Histories
+from ctxfs.context import Histories
 
 
 class ScriptedModel(GenericFakeChatModel):

@@ -16,7 +16,7 @@ from langchain_core.outputs import ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
 
 from ctxfs.adapters.langchain import CtxfsMiddleware
-from ctxfs.history import Histories
+from ctxfs.context import Histories
 
 
 class ScriptedModel(GenericFakeChatModel):

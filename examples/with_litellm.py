@@ -12,7 +12,8 @@ import tempfile
 from typing import Any
 
 from ctxfs import History
-from ctxfs.testing import ChatCompletionsServer, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import ChatCompletionsServer
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or its import fetches a list of prices
 

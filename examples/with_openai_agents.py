@@ -13,7 +13,8 @@ from openai import AsyncOpenAI
 
 from ctxfs import History
 from ctxfs.adapters.openai_agents import CtxfsFilter
-from ctxfs.testing import ResponsesServer, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import ResponsesServer
 
 
 @function_tool

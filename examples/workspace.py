@@ -6,7 +6,7 @@ python examples/workspace.py
 import asyncio
 import tempfile
 
-from ctxfs.workspace import KnowledgeService, ToolCallResult, ToolResultOffloadOp, workspace_tools
+from ctxfs.tools import KnowledgeService, ToolCallResult, ToolResultOffloadOp, workspace_tools
 
 LOG = "".join(
     f"12:{n // 60 % 60:02}:{n % 60:02} web {'ERROR upstream timed out' if n % 977 == 5 else 'INFO served'} /item/{n}\n"

@@ -21,21 +21,21 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from ctxfs.economics.features import ItemKind
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
-from ctxfs.llm.base import Usage
-from ctxfs.recordings.formats.table import load
-from ctxfs.recordings.recording import ModelCall
-from ctxfs.replay.calibration import calibrated
-from ctxfs.replay.cost import Cached, Policy, replay_session
-from ctxfs.replay.counting import Cells, Counted, count, counted, joined
-from ctxfs.replay.economic import Economic
-from ctxfs.replay.lab import PROCESSES, Thread, load_threads
-from ctxfs.replay.oracle import oracle_cost
-from ctxfs.replay.policies import Never, policy_named
-from ctxfs.replay.session import Session, prepare
-from ctxfs.replay.tariff import PriceOptions, tariff_of
+from ctxfs.eviction.economics.features import ItemKind
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.lab.recordings.formats.table import load
+from ctxfs.lab.recordings.recording import ModelCall
+from ctxfs.lab.replay.calibration import calibrated
+from ctxfs.lab.replay.cost import Cached, Policy, replay_session
+from ctxfs.lab.replay.counting import Cells, Counted, count, counted, joined
+from ctxfs.lab.replay.economic import Economic
+from ctxfs.lab.replay.lab import PROCESSES, Thread, load_threads
+from ctxfs.lab.replay.oracle import oracle_cost
+from ctxfs.lab.replay.policies import Never, policy_named
+from ctxfs.lab.replay.session import Session, prepare
+from ctxfs.lab.replay.tariff import PriceOptions, tariff_of
+from ctxfs.messages.base import Usage
+from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 
 FOLDS: Final = 5
 STEPPED = replace(ANTHROPIC_RATES, steps=((200_000, Rates(read=0.2, write=2.5, output=7.5)),))

@@ -1,7 +1,7 @@
-"""Write ``src/ctxfs/models/table.py`` from the installed ``genai-prices``: windows, prices and prompt caches of models.
+"""Write ``src/ctxfs/messages/models/table.py`` from ``genai-prices``: windows, prices and prompt caches of models.
 
 ``python scripts/make_model_table.py`` makes it for today, ``--date 2026-11-22`` for another day. The same version of
-``genai-prices`` and the same day give the same bytes. What genai-prices lacks is in ``ctxfs.models.genai``.
+``genai-prices`` and the same day give the same bytes. What genai-prices lacks is in ``ctxfs.messages.models.genai``.
 """
 
 import argparse
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from genai_prices.data import providers
 
-from ctxfs.models.genai import Row, rows_of
+from ctxfs.messages.models.genai import Row, rows_of
 
-TABLE = Path(__file__).resolve().parent.parent / "src" / "ctxfs" / "models" / "table.py"
+TABLE = Path(__file__).resolve().parent.parent / "src" / "ctxfs" / "messages" / "models" / "table.py"
 
 HEAD = '''"""What is known of models, by name: a ``Row`` each. Prices are those of ``DATE``.
 
@@ -23,7 +23,7 @@ neither rows nor head by hand.
 
 from collections.abc import Mapping
 
-from ctxfs.models.genai import Row
+from ctxfs.messages.models.genai import Row
 
 __all__ = ["DATE", "ROWS", "VERSION"]
 

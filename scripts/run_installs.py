@@ -31,9 +31,10 @@ ALONE = textwrap.dedent(
 
     from ctxfs import Agent, AgentConfig, History, Part, tool
     from ctxfs.errors import MissingExtra
-    from ctxfs.llm import ChatAnthropic, ChatOpenAI
-    from ctxfs.patterns import possessive
-    from ctxfs.testing import MessagesServer, ScriptedModel, ToolCall
+    from ctxfs.agent import ChatAnthropic, ChatOpenAI
+    from ctxfs.text.patterns import possessive
+    from ctxfs.testing import MessagesServer, ScriptedModel
+    from ctxfs.messages import ToolCall
 
 
     @tool("Read a chapter", ephemeral=1)
@@ -75,7 +76,7 @@ WHOLE = textwrap.dedent(
     """
     import importlib, json, pathlib, subprocess, sys, tempfile
 
-    for name in ("llm", "serve.mcp", "serve.proxy", "adapters.anthropic", "view", "replay", "testing"):
+    for name in ("agent", "adapters.serve.mcp", "adapters.serve.proxy", "adapters.anthropic", "view", "lab", "testing"):
         importlib.import_module(f"ctxfs.{name}")
     with tempfile.TemporaryDirectory() as root:
         folder = pathlib.Path(root, "folder")

@@ -12,9 +12,9 @@ from typing import Any
 import anyio
 
 from ctxfs.context.context import Context
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.testing.prompt_cache import PromptCache
-from ctxfs.tokens import CharsCounter
 from ctxfs.tools.stored import read_page
 
 __all__ = ["SESSION", "make_session"]

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ctxfs.llm.messages import Content
+from ctxfs.messages.messages import Content
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=60)
 EDGES = st.sampled_from(

@@ -10,7 +10,7 @@ from mcp import Client
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from ctxfs.serve.mcp import Server
+from ctxfs.adapters.serve.mcp import Server
 
 
 @asynccontextmanager

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ctxfs.context import Budget, Context, Window
-from ctxfs.llm import AssistantMessage, Reply, ToolMessage, Usage, UserMessage
+from ctxfs.context import Context
+from ctxfs.eviction import Budget, Window
+from ctxfs.messages import AssistantMessage, Reply, ToolMessage, Usage, UserMessage
 
 __all__ = ["Fact", "PlantedSession", "plant"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from ctxfs.recordings.recording import Block, Kind, Message, Recording, Role
-from ctxfs.replay.session import Session, prepare
+from ctxfs.lab.recordings.recording import Block, Kind, Message, Recording, Role
+from ctxfs.lab.replay.session import Session, prepare
 
 WORDS = ("alpha_function", "beta_constant", "gamma.module.name", "src/delta/file.py", "epsilon-option-x", "zeta", "eta")
 

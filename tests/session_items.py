@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ctxfs.content.stored import Stored
 from ctxfs.context.commit import Applied, apply
-from ctxfs.eviction.plan import Plan
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.eviction.offload_plan import Plan
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 
 __all__ = [

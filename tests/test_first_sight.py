@@ -11,17 +11,14 @@ import anyio
 import pytest
 
 from ctxfs import Agent, AgentConfig, Context, History, Part, tool
-from ctxfs.context import Evicted
-from ctxfs.economics import EvictionParameters, EvictionPricing
+from ctxfs.context import Histories
 from ctxfs.errors import ConfigError
+from ctxfs.eviction import Evicted, EvictionParameters, EvictionPricing
 from ctxfs.eviction.preview import PREVIEW_TOKENS
-from ctxfs.history import Histories
-from ctxfs.llm import AssistantMessage, ToolMessage, UserMessage
-from ctxfs.materialize import Materializer
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.messages import AssistantMessage, CharsCounter, ToolCall, ToolMessage, UserMessage, default_counter
+from ctxfs.testing import ScriptedModel
 from ctxfs.testing.strategies import png
-from ctxfs.tokens import CharsCounter, default_counter
-from ctxfs.tools import read_tool
+from ctxfs.tools import Materializer, read_tool
 
 pytestmark = pytest.mark.anyio
 

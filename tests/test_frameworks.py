@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests" / "frameworks"
 ROWS = tomllib.loads((TESTS / "table.toml").read_text())
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-OF_ADAPTERS = [name.removeprefix("adapters.") for name in MODULES if name.startswith("adapters.")]
+OF_ADAPTERS = [name.removeprefix("adapters.") for name in MODULES if re.fullmatch(r"adapters\.(?!serve)\w+", name)]
 ADAPTER_MODULES = [
     name for name in OF_ADAPTERS if not name.endswith(("_messages", "_storage")) and name != "extras"
 ]  # which are parts of theirs
@@ -29,7 +29,7 @@ class Nothing(importlib.abc.MetaPathFinder):
         if name.split(".")[0] not in {{"ctxfs", *sys.stdlib_module_names, *INSTALLED}}:
             raise ModuleNotFoundError(name, name=name)
 
-import ctxfs.history.history  # what the core needs is imported before
+import ctxfs.context.history.history  # what the core needs is imported before
 import anyio, pydantic_core
 INSTALLED = {{name.split(".")[0] for name in sys.modules}}
 sys.meta_path.insert(0, Nothing())

@@ -9,12 +9,21 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.cli.app import run
+from ctxfs.context import History, Part
 from ctxfs.context.context import Context
 from ctxfs.errors import StorageError, WriteFailed
-from ctxfs.events import Compacted, ContentRestored, ContextEvent, OffloadFailed, RecordFailed, SummaryFailed, story
-from ctxfs.history import History, Part
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.eviction.events import (
+    Compacted,
+    ContentRestored,
+    ContextEvent,
+    OffloadFailed,
+    RecordFailed,
+    SummaryFailed,
+    story,
+)
+from ctxfs.messages import ToolCall
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.testing import ScriptedModel
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "ctxfs"
 NAMED = re.compile(r"logging\.getLogger\((.*?)\)")

@@ -11,15 +11,14 @@ import pytest
 
 import ctxfs
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, ContextItem, History, ItemType, OffloadPolicy, tool
-from ctxfs.context import Budget, SelectiveCompaction
+from ctxfs.agent import ChatAnthropic
 from ctxfs.errors import SessionLocked
+from ctxfs.errors.spelling import did_you_mean, nearest
+from ctxfs.eviction import Budget, SelectiveCompaction
 from ctxfs.lazy import OTHER_NAMES, lazy
-from ctxfs.llm import ChatAnthropic, ToolMessage
-from ctxfs.materialize import Materialize
-from ctxfs.models import UnknownModel
-from ctxfs.spelling import did_you_mean, nearest
+from ctxfs.messages import ToolMessage, UnknownModel
 from ctxfs.testing import ScriptedModel
-from ctxfs.workspace import KnowledgeService
+from ctxfs.tools import KnowledgeService, Materialize
 from test_public_names import PUBLIC
 
 # Settings -------------------------------------------------------------------------------------------------------------
@@ -106,7 +105,7 @@ def test_a_name_that_lives_elsewhere_is_answered_with_the_line_to_write() -> Non
             assert line in (None, f"from {home} import {name}")
             lines.append(line)
     assert len([line for line in lines if line is not None]) > 20
-    assert "from ctxfs.llm import ChatAnthropic" in lines
+    assert "from ctxfs.agent import ChatAnthropic" in lines
 
 
 def test_what_other_names_say_is_there() -> None:
@@ -138,7 +137,7 @@ def test_a_facade_without_other_names_gives_what_it_has() -> None:
         ("ctxfs.context.offload", "OffloadPolicy", OffloadPolicy),
         ("ctxfs.context.items", "ContextItem", ContextItem),
         ("ctxfs.context.items", "ItemType", ItemType),
-        ("ctxfs.llm.messages", "ToolMessage", ToolMessage),
+        ("ctxfs.messages.messages", "ToolMessage", ToolMessage),
     ],
 )
 def test_the_modules_of_the_specification_have_its_names(module: str, name: str, value: object) -> None:

@@ -20,7 +20,7 @@ PAGE = (
     "ctxfs/view/static/charts.js",
     "ctxfs/view/static/LICENSE-uplot",
 )
-COUNT = "import ctxfs, ctxfs.tokens as t; print(ctxfs.__file__, t.tiktoken_counter().count('hello world'))"
+COUNT = "import ctxfs, ctxfs.messages.tokens as t; print(ctxfs.__file__, t.tiktoken_counter().count('hello world'))"
 
 
 def build(kind: str, target: Path) -> Path:
@@ -43,7 +43,7 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
         "ctxfs/py.typed",
         "ctxfs/data/o200k_base.xz",
         "ctxfs/data/LICENSE-tiktoken",
-        "ctxfs/tokens.py",
+        "ctxfs/messages/tokens.py",
     ):
         assert needed in names
     licences = [name for name in names if ".dist-info/licenses/" in name]

@@ -15,67 +15,56 @@ from test_layers import MODULES
 
 PUBLIC = {
     "ctxfs": """
-        Agent AgentConfig Context ContextFileSystem ContextItem CtxfsError Edits History ItemType OffloadPolicy Part
-        __version__ tool
+        Agent AgentConfig Context ContextFileSystem ContextItem CtxfsError Edits History ItemType OffloadPolicy
+        Part __version__ tool
     """,
     "ctxfs.agent": """
-        Agent AgentConfig AgentEvent Approve Compacted ContentReadBack ContentRestored Done Evicted OffloadFailed
-        Offloaded RecordFailed Redact Redaction
-        ResultOffload Retrying SummaryFailed TextDelta ThinkingDelta ToolEnded ToolStarted UsageReported tool
-    """,
-    "ctxfs.tools": """
-        Bash RunningCall Tool ToolResult bash_tool read_tool retrieval_tools running_call tool
-    """,
-    "ctxfs.recall": """
-        recall_tools
-    """,
-    "ctxfs.llm": """
-        AssistantMessage Block ChatAnthropic ChatModel ChatOpenAI ChatUsage Content LegacyToolCalls Message
-        MessageLike MessagesUsage ModelEvent ModelRequest Reply RetryPolicy Retrying SdkModel SystemMessage TextDelta
-        ThinkingDelta ToolCall ToolMessage ToolSchema Usage UsageLike UserMessage too_long
+        Agent AgentConfig AgentEvent Approve ChatAnthropic ChatOpenAI Done Redact ResultOffload RetryPolicy
+        SessionTelemetry Telemetry ToolEnded ToolStarted UsageReported
     """,
     "ctxfs.context": """
-        Archive ArchiveSlot Budget Calibration Compacted ContentRange ContentReadBack ContentRestored Context
-        ContextEvent ContextFileSystem
-        ContextItem Damage DamagedContent EagerOffload EagerPolicy Evicted ItemType MessagesRequest Offload
-        OffloadFailed OffloadPolicy OffloadStats Offloaded Plan RecordFailed Recovery Rule SelectiveCompaction
-        Strategy SummaryFailed Trim Window
+        Context Edits Histories History HostCache Kind MessagesRequest Part Replacement
     """,
-    "ctxfs.telemetry": """
-        SessionTelemetry Telemetry
+    "ctxfs.tools": """
+        Artifact ArtifactInfo ArtifactPage ArtifactType Bash ContextRef DiskFileWriter FileWriter
+        KnowledgeService Materialize Materialized Materializer OffloadResult OffloadStats OffloadedMessages
+        RawMessage RunningCall Tool ToolCallResult ToolResult ToolResultOffload ToolResultOffloadOp
+        WorkspaceOffload bash_tool materialize offload_tool_result offload_tool_results read_tool reading_tools
+        recall_tools retrieval_tools running_call stringify tool workspace_tools
     """,
-    "ctxfs.timeline": """
-        Call Changes Forked ItemChange PastRequest Timeline Walk What fork_session past_request read_timeline
+    "ctxfs.eviction": """
+        Archive ArchiveSlot Billed Budget CacheTerms Calibration Candidate Chain Compacted ContentReadBack
+        ContentRestored ContextEvent EagerOffload EagerPolicy EconomicPlan Evicted Eviction EvictionDecision
+        EvictionParameters EvictionPricing Held ItemBlock ItemKind Ledger Offload OffloadFailed OffloadPolicy
+        Offloaded OpenReadBacks Plan RecordFailed Rule SelectiveCompaction Strategy SummaryFailed Trim Why
+        Window decisions plan
     """,
-    "ctxfs.history": """
-        Edits Histories History HostCache Kind Part Replacement
+    "ctxfs.messages": """
+        ANTHROPIC_RATES AssistantMessage Block CacheTtl CharsCounter ChatModel ChatUsage Content ContentRange
+        ContextItem ENVELOPE ItemType Layout LegacyToolCalls Message MessageLike MessagesUsage ModelEvent
+        ModelInfo ModelRequest NameAllocator O200kCounter Prices Rates Reply Retrying SdkModel SystemMessage
+        TEXT TextDelta ThinkingDelta TokenCounter ToolCall ToolMessage ToolSchema UnknownModel Usage UsageLike
+        UserMessage bill_usd default_counter known_model load_counter too_long
     """,
     "ctxfs.session": """
-        archived BlockIndex BlockRange CallMade Closed ContentReader ContentRemoved ContextFileSystem Damage
-        DamagedContent Decided ENVELOPE EvictionSet GrowingLog IndexCache ItemAdded Layout list_sessions NameAllocator
-        NoteWritten OffloadStats PartsNoted Pinned Problem Record Recovery remove_session Removed Replaced RequestSent
-        Restored SessionStarted SessionState SessionTagged SessionWriter SharedFileSystem Stored TEXT ToolsDefined
-        Undone UnknownRecord VerifyReport WriterOpened
+        BlockIndex BlockRange Call CallMade Changes CheckedSession Closed Collectable ContentReader
+        ContentRemoved ContextFileSystem CopiedSession Damage DamagedContent Decided DiskUsage Effect
+        ErasedItem Erasure EvictionSet ForgetPlan ForgetPolicy Forgotten Forked GrowingLog IndexCache ItemAdded
+        ItemChange MAX_BYTES MAX_FILES NoteWritten OffloadStats PartsNoted PastRequest Pinned Problem PrunePlan
+        Pruned Record Recovery Redaction Removed Replaced RequestSent Restored SessionStarted SessionState
+        SessionTagged SessionWriter SharedFileSystem Stored Timeline ToolsDefined Transferred Undone
+        UnknownRecord Verdict VerifyReport Walk What WriterOpened archived check copy_session erase erase_plan
+        export_session forget forget_plan fork_session import_session keep_quota list_sessions past_request
+        prune prune_plans prune_session quota read_timeline remove_session tag_session usage_by_item
+        usage_by_session usage_by_tool
     """,
     "ctxfs.storage": """
-        Durability FileKind FileStat FileSystem GrowingStore LeaseStore LocalStore LocalSessions NewFile OsFileSystem
-        RewritingStore SessionFound SessionStores SharedStore Store stores_at
+        Durability FileKind FileStat FileSystem GrowingStore LeaseStore LocalSessions LocalStore MemoryDisk
+        MemoryStore NewFile NoAnswer OsFileSystem RewritingStore SessionFound SessionStores SharedStore Store
+        stores_at
     """,
-    "ctxfs.storage.objects": """
-        Bucket NoAnswer ObjectSessions ObjectStore ObstoreBucket ReadCache Taken open_bucket session_ids
-    """,
-    "ctxfs.storage.postgres": """
-        PostgresBucket
-    """,
-    "ctxfs.economics": """
-        ANTHROPIC_RATES Billed ItemBlock CacheTerms Candidate Chain EconomicPlan Eviction EvictionDecision
-        EvictionParameters EvictionPricing Held ItemKind Ledger OpenReadBacks Rates Why bill_usd decisions plan
-    """,
-    "ctxfs.models": """
-        CacheTtl ModelInfo Prices UnknownModel known_model
-    """,
-    "ctxfs.tokens": """
-        CharsCounter O200kCounter TokenCounter default_counter load_counter
+    "ctxfs.stores": """
+        Bucket ObjectSessions ObjectStore ObstoreBucket PostgresBucket ReadCache Taken open_bucket session_ids
     """,
     "ctxfs.errors": """
         AgentBusy AmbiguousItem ArchiveDamaged ArchiveError ArchiveTooLarge ArchiveUnsafe AuthenticationFailed
@@ -87,35 +76,15 @@ PUBLIC = {
         TranscriptError TurnLimitReached UnknownCall UnknownItem Unrecorded UnsafePath UnsupportedCacheTtl
         WorkLimitReached WriteFailed
     """,
-    "ctxfs.workspace": """
-        Artifact ArtifactInfo ArtifactPage ArtifactType KnowledgeService ToolCallResult ToolResultOffload
-        ToolResultOffloadOp WorkspaceOffload workspace_tools
-    """,
-    "ctxfs.messages": """
-        DiskFileWriter FileWriter OffloadResult OffloadedMessages RawMessage offload_tool_result offload_tool_results
-        stringify
-    """,
-    "ctxfs.materialize": """
-        ContextRef Materialize Materialized Materializer OffloadStats materialize reading_tools
-    """,
-    "ctxfs.transfer": """
-        CopiedSession MAX_BYTES MAX_FILES Transferred copy_session export_session import_session
-    """,
-    "ctxfs.cleanup": """
-        CheckedSession Collectable DiskUsage ErasedItem Erasure ForgetPlan ForgetPolicy Forgotten PrunePlan Pruned
-        Verdict check erase erase_plan forget forget_plan keep_quota prune prune_plans prune_session quota tag_session
-        usage_by_item usage_by_session usage_by_tool
-    """,
-    "ctxfs.replay": """
-        Bill BilledCall Cached CallFigures Cost Counted DEFAULT_POLICIES Effect ExplainedItem Explanation Fold
-        POLICY_NAMES PolicyFigures PolicyRun Prediction PriceOptions Progress RecordedItem RecordedSession Report
-        SessionReport Share Skipped Tokens ToolFigures Tuned explain explain_recording render_html render_json
-        render_table render_text
-        replay_files tune_files
+    "ctxfs.lab": """
+        Bill BilledCall Cached CallFigures Cost Counted DEFAULT_POLICIES ExplainedItem Explanation Fold
+        POLICY_NAMES PolicyFigures PolicyRun Prediction PriceOptions Progress RecordedItem RecordedSession
+        Report SessionReport Share Skipped Tokens ToolFigures Tuned explain explain_recording render_html
+        render_json render_table render_text replay_files tune_files
     """,
     "ctxfs.testing": """
-        Answer Broken ChatCompletionsServer Cut Failure MemoryDisk MemoryStore MessagesServer PromptCache
-        ResponsesServer ScriptedModel ToolCall
+        Answer Broken ChatCompletionsServer Cut Failure MessagesServer PromptCache ResponsesServer
+        ScriptedModel
     """,
     "ctxfs.testing.store_conformance": """
         StoreConformance

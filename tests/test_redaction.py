@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.errors import ConfigError
-from ctxfs.llm.messages import ToolCall
-from ctxfs.redaction import REDACTED, Redaction, erased
+from ctxfs.messages.messages import ToolCall
+from ctxfs.session.redaction import REDACTED, Redaction, erased
 
 CALL = ToolCall(id="c", name="tool", arguments={})
 

@@ -10,7 +10,8 @@ from types import ModuleType
 import pytest
 
 import ctxfs
-from ctxfs import AgentConfig, errors, events
+from ctxfs import AgentConfig, errors
+from ctxfs.eviction import events
 from ctxfs.session import records
 from ctxfs.session.record_json import to_json
 from test_public_names import PUBLIC

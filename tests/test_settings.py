@@ -7,20 +7,14 @@ from typing import Any
 import pytest
 
 from ctxfs import AgentConfig, Context, ContextFileSystem, History, OffloadPolicy, tool
-from ctxfs.cleanup import prune_session, quota
-from ctxfs.context import Budget, Rule, SelectiveCompaction, Strategy, Window
-from ctxfs.economics import ANTHROPIC_RATES, EvictionPricing
+from ctxfs.agent import ChatAnthropic, ChatOpenAI, RetryPolicy
 from ctxfs.errors import ConfigError, ToolDefinitionError
-from ctxfs.items import ItemType
-from ctxfs.llm import ChatAnthropic, ChatOpenAI, LegacyToolCalls, RetryPolicy
-from ctxfs.materialize import Materialize, Materializer
-from ctxfs.models import known_model
-from ctxfs.session import TEXT
-from ctxfs.storage import LocalStore
-from ctxfs.testing import MemoryStore
-from ctxfs.tokens import CharsCounter
-from ctxfs.tools import Bash, Tool
-from ctxfs.workspace import ToolResultOffload
+from ctxfs.eviction import Budget, EvictionPricing, Rule, SelectiveCompaction, Strategy, Window
+from ctxfs.messages import ANTHROPIC_RATES, TEXT, CharsCounter, LegacyToolCalls, known_model
+from ctxfs.messages.items import ItemType
+from ctxfs.session import prune_session, quota
+from ctxfs.storage import LocalStore, MemoryStore
+from ctxfs.tools import Bash, Materialize, Materializer, Tool, ToolResultOffload
 
 
 def named(name: str, ephemeral: int | None = None) -> Tool:

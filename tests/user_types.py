@@ -12,10 +12,19 @@ import openai.types
 import openai.types.responses
 
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, ContextItem, ItemType, tool
-from ctxfs.llm import ChatAnthropic, ChatModel, ChatOpenAI, Usage, UserMessage
-from ctxfs.llm.messages import Content, Message
+from ctxfs.agent import ChatAnthropic, ChatOpenAI
+from ctxfs.messages import (
+    CharsCounter,
+    ChatModel,
+    O200kCounter,
+    TokenCounter,
+    Usage,
+    UserMessage,
+    default_counter,
+    load_counter,
+)
+from ctxfs.messages.messages import Content, Message
 from ctxfs.testing import ScriptedModel
-from ctxfs.tokens import CharsCounter, O200kCounter, TokenCounter, default_counter, load_counter
 
 
 @tool("Add two numbers.", ephemeral=2)

@@ -14,9 +14,11 @@ from ctxfs.version import __version__
 
 if TYPE_CHECKING:
     from ctxfs.agent import Agent, AgentConfig
-    from ctxfs.context import Context, ContextFileSystem, ContextItem, ItemType, OffloadPolicy
+    from ctxfs.context import Context, Edits, History, Part
     from ctxfs.errors import CtxfsError
-    from ctxfs.history import Edits, History, Part
+    from ctxfs.eviction import OffloadPolicy
+    from ctxfs.messages import ContextItem, ItemType
+    from ctxfs.session import ContextFileSystem
     from ctxfs.tools import tool
 
 __all__ = [
@@ -39,21 +41,27 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "ctxfs.agent": ("Agent", "AgentConfig"),
-        "ctxfs.context": ("Context", "ContextFileSystem", "ContextItem", "ItemType", "OffloadPolicy"),
+        "ctxfs.context": ("Context", "Edits", "History", "Part"),
         "ctxfs.errors": ("CtxfsError",),
-        "ctxfs.history": ("Edits", "History", "Part"),
+        "ctxfs.eviction": ("OffloadPolicy",),
+        "ctxfs.messages": ("ContextItem", "ItemType"),
+        "ctxfs.session": ("ContextFileSystem",),
         "ctxfs.tools": ("tool",),
     },
     elsewhere={
-        "ctxfs.context": ("Budget", "Rule", "SelectiveCompaction", "Strategy", "Window"),
-        "ctxfs.economics": ("EvictionParameters", "EvictionPricing"),
-        "ctxfs.llm": ("AssistantMessage", "ChatAnthropic", "ChatOpenAI", "SystemMessage", "ToolMessage", "UserMessage"),
-        "ctxfs.materialize": ("Materialize", "Materializer"),
-        "ctxfs.models": ("Prices",),
-        "ctxfs.telemetry": ("Telemetry",),
+        "ctxfs.agent": ("ChatAnthropic", "ChatOpenAI", "Telemetry"),
+        "ctxfs.eviction": (
+            "Budget",
+            "EvictionParameters",
+            "EvictionPricing",
+            "Rule",
+            "SelectiveCompaction",
+            "Strategy",
+            "Window",
+        ),
+        "ctxfs.messages": ("AssistantMessage", "Prices", "SystemMessage", "ToolMessage", "UserMessage"),
         "ctxfs.testing": ("ScriptedModel",),
-        "ctxfs.tools": ("Bash", "Tool", "ToolResult"),
-        "ctxfs.workspace": ("ToolResultOffload",),
+        "ctxfs.tools": ("Bash", "Materialize", "Materializer", "Tool", "ToolResult", "ToolResultOffload"),
     },
     renamed=OTHER_NAMES,
 )

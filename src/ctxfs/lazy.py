@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-from ctxfs.spelling import did_you_mean
+from ctxfs.errors.spelling import did_you_mean
 
 __all__ = ["OTHER_NAMES", "lazy"]
 
 OTHER_NAMES: Mapping[str, str] = {
-    "SelectiveCompactionPolicy": "from ctxfs.context import SelectiveCompaction",
+    "SelectiveCompactionPolicy": "from ctxfs.eviction import SelectiveCompaction",
     "EphemeralManager": "@tool(..., ephemeral=n), or Context(keep_recent={...}) in a loop of your own",
 }
 """Names of "Context FileSystem 上下文卸载功能" and of its other implementations, and what to write here instead."""

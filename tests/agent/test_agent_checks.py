@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from ctxfs import Agent, AgentConfig, tool
+from ctxfs.agent import ChatOpenAI
 from ctxfs.errors import ConfigError, MissingApiKey
-from ctxfs.llm import ChatOpenAI, LegacyToolCalls
+from ctxfs.messages import LegacyToolCalls
 from ctxfs.tools.base import Tool
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.llm import AssistantMessage, ChatAnthropic
+from ctxfs.agent import ChatAnthropic
+from ctxfs.messages import AssistantMessage
 from ctxfs.testing import MessagesServer
 from ctxfs.tools.base import Tool
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
-from ctxfs.llm.messages import ToolCall
+from ctxfs.messages.messages import ToolCall
 from ctxfs.testing import ScriptedModel
 
 CALLS = [ToolCall("pay", {}), ToolCall("wait", {})]

@@ -8,8 +8,8 @@ import anyio.lowlevel
 import pytest
 
 from ctxfs import Agent, AgentConfig, ContextFileSystem
-from ctxfs.context import Budget
-from ctxfs.llm import AssistantMessage, ModelEvent, ModelRequest, Reply, Usage
+from ctxfs.eviction import Budget
+from ctxfs.messages import AssistantMessage, ModelEvent, ModelRequest, Reply, Usage
 
 pytestmark = pytest.mark.anyio
 

@@ -9,11 +9,11 @@ import anyio
 import pytest
 
 from ctxfs import Agent, AgentConfig, Context, tool
+from ctxfs.context import History
 from ctxfs.errors import ConfigError, SessionLocked, ToolDefinitionError, ToolError
-from ctxfs.history import History
-from ctxfs.llm import ToolCall, ToolMessage, UserMessage
-from ctxfs.llm.messages import AssistantMessage
-from ctxfs.session import ENVELOPE, TEXT, ContextFileSystem, SharedFileSystem
+from ctxfs.messages import ENVELOPE, TEXT, ToolCall, ToolMessage, UserMessage
+from ctxfs.messages.messages import AssistantMessage
+from ctxfs.session import ContextFileSystem, SharedFileSystem
 from ctxfs.session.records import (
     CallMade,
     EvictionSet,
@@ -24,10 +24,10 @@ from ctxfs.session.records import (
     ToolsDefined,
     WriterOpened,
 )
-from ctxfs.storage.objects import ObjectSessions
+from ctxfs.session.timeline.reading import past_request
+from ctxfs.stores import ObjectSessions
 from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
-from ctxfs.timeline.reading import past_request
 from ctxfs.tools import RunningCall, Tool, running_call
 from session_items import user_message
 from storage.buckets import MemoryBucket

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import Budget
-from ctxfs.materialize import Materialize
-from ctxfs.recall.tools import recall_tools
+from ctxfs.messages import ToolCall
 from ctxfs.storage.memory import MemorySessions
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.testing import ScriptedModel
+from ctxfs.tools import Materialize, ToolResultOffload
 from ctxfs.tools.base import Tool
 from ctxfs.tools.read import read_tool
+from ctxfs.tools.recall.tools import recall_tools
 from ctxfs.tools.retrieval import retrieval_tools
-from ctxfs.workspace import ToolResultOffload
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.context import Budget
-from ctxfs.llm import AssistantMessage, ChatAnthropic, ChatModel, ChatOpenAI, ToolMessage, UserMessage
-from ctxfs.testing import Broken, ChatCompletionsServer, Failure, MessagesServer, ToolCall
+from ctxfs.agent import ChatAnthropic, ChatOpenAI
+from ctxfs.eviction import Budget
+from ctxfs.messages import AssistantMessage, ChatModel, ToolCall, ToolMessage, UserMessage, default_counter
+from ctxfs.testing import Broken, ChatCompletionsServer, Failure, MessagesServer
 from ctxfs.testing.strategies import png
-from ctxfs.tokens import default_counter
 
 pytestmark = pytest.mark.anyio
 

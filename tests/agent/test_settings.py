@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from ctxfs import Agent, AgentConfig, OffloadPolicy, tool
-from ctxfs.context import Budget, Rule, SelectiveCompaction, Strategy
-from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import ConfigError, ContextOverflow, TranscriptError
-from ctxfs.items import ItemType
-from ctxfs.llm.base import Reply
-from ctxfs.materialize import Materialize
-from ctxfs.models.prices import Prices
+from ctxfs.eviction import Budget, Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.messages.base import Reply
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.models.prices import Prices
 from ctxfs.testing import ScriptedModel
+from ctxfs.tools import Materialize
 
 
 @tool("Search", ephemeral=2)

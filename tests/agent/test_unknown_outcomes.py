@@ -8,12 +8,13 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.errors import StorageError
-from ctxfs.items import ContextItem
-from ctxfs.llm.messages import AssistantMessage
+from ctxfs.messages import ToolCall
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import AssistantMessage
 from ctxfs.session import ContextFileSystem
 from ctxfs.session.records import CallMade, ItemAdded
 from ctxfs.storage.sessions import SessionStores
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
 from ctxfs.tools import running_call
 from storage.silent_stores import PLACES, Line, place

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.agent import AgentEvent, Compacted, Done, Evicted, Retrying, SummaryFailed, UsageReported
+from ctxfs.agent import AgentEvent, Done, UsageReported
 from ctxfs.errors import ContextOverflow, Overloaded, PromptTooLong
+from ctxfs.eviction import Compacted, Evicted, SummaryFailed
 from ctxfs.eviction.budget import Budget
-from ctxfs.llm import ToolCall
-from ctxfs.llm.base import ModelEvent, ModelRequest
-from ctxfs.llm.invariants import check
+from ctxfs.messages import Retrying, ToolCall, default_counter
+from ctxfs.messages.base import ModelEvent, ModelRequest
 from ctxfs.testing import Cut, ScriptedModel
+from ctxfs.testing.invariants import check
 from ctxfs.testing.scripted import Turn
-from ctxfs.tokens import default_counter
 
 pytestmark = pytest.mark.anyio
 

@@ -9,15 +9,16 @@ import anyio
 import pytest
 
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.agent import Done, Evicted, Offloaded, TextDelta, ToolEnded, ToolStarted, UsageReported
+from ctxfs.agent import ChatAnthropic, Done, ToolEnded, ToolStarted, UsageReported
 from ctxfs.errors import AgentBusy, ConfigError, ReplyIncomplete, SessionClosed, SessionError, TurnLimitReached
-from ctxfs.llm import ChatAnthropic, ToolCall
-from ctxfs.llm.invariants import check
-from ctxfs.llm.messages import ToolMessage, text_of
-from ctxfs.materialize import Materialize
+from ctxfs.eviction import Evicted, Offloaded
+from ctxfs.messages import TextDelta, ToolCall
+from ctxfs.messages.messages import ToolMessage, text_of
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import Cut, MessagesServer, ScriptedModel
+from ctxfs.testing.invariants import check
 from ctxfs.testing.scripted import Turn
+from ctxfs.tools import Materialize
 
 pytestmark = pytest.mark.anyio
 

@@ -7,21 +7,19 @@ from typing import Any
 import anyio
 import pytest
 
-from ctxfs.cleanup import prune, prune_plans, prune_session
-from ctxfs.cleanup.contents import remove_contents
-from ctxfs.cleanup.live import plan_prune
-from ctxfs.context import Context
+from ctxfs.context import Context, History
 from ctxfs.errors import ContentGone, NotRestorable, NotStored, UnknownItem
-from ctxfs.history import History
-from ctxfs.items import ContentRange, ItemType
-from ctxfs.llm.messages import AssistantMessage, UserMessage
+from ctxfs.messages.items import ContentRange, ItemType
+from ctxfs.messages.messages import AssistantMessage, UserMessage
+from ctxfs.messages.names import short_name
+from ctxfs.session import export_session, import_session, prune, prune_plans, prune_session
+from ctxfs.session.cleanup.contents import remove_contents
+from ctxfs.session.cleanup.live import plan_prune
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import short_name
 from ctxfs.session.records import Decided, Record, SessionStarted, UnknownRecord
 from ctxfs.storage.memory import MemoryStore
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
-from ctxfs.transfer import export_session, import_session
 from session_items import claimed_item, evicted, make_item, tool_result, user_message
 
 pytestmark = pytest.mark.anyio

@@ -11,21 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.cleanup import Erasure, erase, erase_plan, prune_session
-from ctxfs.cleanup.eraser import Eraser, Held, Quotes, related
-from ctxfs.context import Context
+from ctxfs.context import Context, History, Part
 from ctxfs.errors import ConfigError, ContentGone, CtxfsError, SessionLocked, UnknownItem
-from ctxfs.history import History, Part
-from ctxfs.items import ContentRange, ContextItem, ItemType
-from ctxfs.llm.messages import AssistantMessage, UserMessage
+from ctxfs.messages.items import ContentRange, ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, UserMessage
+from ctxfs.messages.names import TEXT
+from ctxfs.session import Erasure, erase, erase_plan, fork_session, prune_session
 from ctxfs.session.archive import write_archive
 from ctxfs.session.archive_reading import archived
+from ctxfs.session.cleanup.eraser import Eraser, Held, Quotes, related
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import sha256_of
-from ctxfs.session.names import TEXT
 from ctxfs.session.records import ContentRemoved
 from ctxfs.storage import LocalSessions, SessionStores
-from ctxfs.timeline import fork_session
 from failing_fs import FailingFileSystem, as_port
 from session_items import claimed_item, evicted, make_item, stored_record, tool_result, user_message
 

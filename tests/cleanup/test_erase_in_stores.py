@@ -13,15 +13,14 @@ import anyio
 import pytest
 
 from cleanup.test_erase import SECRET, everything, put_in
-from ctxfs.cleanup import Pruned, erase, erase_plan, prune, prune_plans
 from ctxfs.errors import ConfigError, ContentGone, CtxfsError, NotStored, SessionLocked, UnknownItem, WriteFailed
+from ctxfs.messages.names import ENVELOPE
+from ctxfs.session import Pruned, erase, erase_plan, prune, prune_plans
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import ENVELOPE
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.memory import MemorySessions
-from ctxfs.storage.objects import ObjectSessions, ReadCache, open_bucket
-from ctxfs.storage.postgres import PostgresBucket
 from ctxfs.storage.sessions import SessionStores
+from ctxfs.stores import ObjectSessions, PostgresBucket, ReadCache, open_bucket
 from plain_store import PlainStore
 from session_items import tool_result
 from storage.buckets import Fate, MemoryBucket
@@ -256,9 +255,9 @@ async def test_what_is_pruned_takes_no_space_any_more() -> None:
 
 KILLED = """
 import os, sys, anyio
-from ctxfs.cleanup import erase
-from ctxfs.storage.objects import ObjectSessions, open_bucket
-from ctxfs.storage.objects.bucket import ObstoreBucket
+from ctxfs.session import erase
+from ctxfs.stores import ObjectSessions, open_bucket
+from ctxfs.stores.objects.bucket import ObstoreBucket
 
 left = int(sys.argv[2])
 

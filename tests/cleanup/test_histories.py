@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.cleanup import prune
-from ctxfs.cleanup.contents import remove_contents
 from ctxfs.errors import ContentGone
+from ctxfs.session import prune
+from ctxfs.session.cleanup.contents import remove_contents
 from ctxfs.session.filesystem import ContextFileSystem, remove_session
 from prove.cleanup_play import OPERATIONS, play
 from prove.part_cleanup import controls, run_histories

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from ctxfs.agent import Agent, AgentConfig
 from ctxfs.agent.config import OnOpen
-from ctxfs.cleanup import (
+from ctxfs.errors import ConfigError, QuotaExceeded, SessionNotFound, UnknownItem
+from ctxfs.session import (
     ForgetPlan,
     ForgetPolicy,
     check,
     forget,
     forget_plan,
+    fork_session,
     keep_quota,
     quota,
     tag_session,
@@ -25,16 +27,14 @@ from ctxfs.cleanup import (
     usage_by_session,
     usage_by_tool,
 )
-from ctxfs.cleanup.policy import plan_forget
-from ctxfs.cleanup.sessions import carry_out
-from ctxfs.errors import ConfigError, QuotaExceeded, SessionNotFound, UnknownItem
-from ctxfs.listing.summary import SessionSummary
+from ctxfs.session.cleanup.policy import plan_forget
+from ctxfs.session.cleanup.sessions import carry_out
 from ctxfs.session.filesystem import ContextFileSystem, list_sessions
+from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.storage.forgotten import FORGOTTEN_NAME
 from ctxfs.storage.local_sessions import LocalSessions
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.testing import ScriptedModel
-from ctxfs.timeline import fork_session
 from session_items import tool_result
 
 DAY = 86_400.0

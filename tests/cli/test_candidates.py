@@ -13,10 +13,10 @@ from ctxfs.cli.grep_all import Search, grep_all
 from ctxfs.cli.grep_output import Form
 from ctxfs.cli.item_search import Query
 from ctxfs.context import Context
-from ctxfs.items import ItemType
-from ctxfs.listing.summary import looked_at
-from ctxfs.llm.messages import AssistantMessage, UserMessage
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.messages import AssistantMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.listing.summary import looked_at
 from session_items import claimed_item, make_item, tool_result
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGVsbG8="}}

@@ -10,7 +10,7 @@ import pytest
 
 from ctxfs.cli.app import run
 from ctxfs.context import Context
-from ctxfs.timeline import fork_session
+from ctxfs.session import fork_session
 
 SECRET = "my password is hunter2-and-more"
 Run = Callable[..., tuple[int, str, str]]

@@ -11,17 +11,17 @@ import pytest
 
 from ctxfs import Context, ContextFileSystem
 from ctxfs.cli.app import run
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.plans import EvictionDecision
 from ctxfs.eviction.budget import Budget
-from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.plans import EvictionDecision
+from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.window import Window
-from ctxfs.items import ItemType
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import UserMessage
-from ctxfs.replay.journal_costs import account
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.messages import UserMessage
 from ctxfs.session.records import EvictionSet
+from ctxfs.session.timeline.costs import account
 from session_items import PLACEHOLDER, claimed_item
 
 WORDS = "what stands in a file that was read and is no longer wanted by anybody here\n"

@@ -19,7 +19,8 @@ from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.cli import grep as grep_command
 from ctxfs.cli.app import run
 from ctxfs.cli.item_search import ItemSearch, Query, Row
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import ScriptedModel
 
 LINES = [f"line {n} {'ERROR port 8080' if n % 10 == 0 else 'fine'}" for n in range(1, 31)]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ctxfs.cli.app import run
-from ctxfs.history.history import History
-from ctxfs.history.parts import Part
+from ctxfs.context.history.history import History
+from ctxfs.context.history.parts import Part
 
 Run = Callable[..., str]
 

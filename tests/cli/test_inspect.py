@@ -18,7 +18,8 @@ import pytest
 from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
 from ctxfs.cli.app import run
 from ctxfs.cli.output import for_terminal
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import ScriptedModel
 from session_items import tool_result
 
 LOG = "".join(f"12:00 request {n} {'ERROR refused' if n == 77 else 'served'}\n" for n in range(1, 201))

@@ -12,10 +12,10 @@ from ctxfs.cli.app import run
 from ctxfs.context.context import Context
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.window import Window
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import Usage
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.storage import LocalSessions
-from ctxfs.tokens import CharsCounter
 from ctxfs.view.session_page import SessionPage
 from ctxfs.view.sources import OpenSession
 

@@ -11,7 +11,8 @@ import pytest
 from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
 from ctxfs.cli.app import run
 from ctxfs.cli.commands import COMMANDS
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
 
 Run = Callable[..., tuple[int, str, str]]

@@ -56,7 +56,7 @@ def test_the_help_fits_80_columns(command: str) -> None:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("root")
-    ctxfs("demo", str(ROOT / "src" / "ctxfs" / "llm"), "--root", str(root))
+    ctxfs("demo", str(ROOT / "src" / "ctxfs" / "messages"), "--root", str(root))
     return root
 
 

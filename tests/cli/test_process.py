@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from ctxfs.cli.commands import COMMANDS
-from ctxfs.testing import ChatCompletionsServer, Failure, MessagesServer, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import ChatCompletionsServer, Failure, MessagesServer
 from patience import HANGS_S
 
 pytestmark = pytest.mark.slow
@@ -57,7 +58,7 @@ def test_the_version_and_the_help_load_no_command() -> None:
         done = ctxfs(option, code=code)
         assert done.returncode == 0, done.stderr
         loaded = set(done.stdout.splitlines()[-1].split())
-        assert not loaded & {"rich", "pydantic", "anyio", "ctxfs.agent", "ctxfs.context", "ctxfs.replay.lab"}
+        assert not loaded & {"rich", "pydantic", "anyio", "ctxfs.agent", "ctxfs.context", "ctxfs.lab.replay.lab"}
 
 
 def test_the_package_runs_as_a_module() -> None:

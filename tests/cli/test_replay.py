@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ctxfs.cli.app import run
-from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.parameters import EvictionParameters
 from recording_samples import claude_code, codex
 
 pytestmark = pytest.mark.slow

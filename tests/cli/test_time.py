@@ -10,12 +10,12 @@ import pytest
 
 from ctxfs.cli.app import run
 from ctxfs.cli.shown import preview
-from ctxfs.content.readable import readable_text
+from ctxfs.context import History
 from ctxfs.context.context import Context
-from ctxfs.history import History
-from ctxfs.history.parts import Part
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
-from ctxfs.tokens import CharsCounter
+from ctxfs.context.history.parts import Part
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.messages.readable import readable_text
 
 TEXT = "a line of the log\n" * 200
 Command = Callable[..., tuple[int, str, str]]

@@ -11,15 +11,15 @@ import anyio
 import pytest
 
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.cleanup import erase_plan
 from ctxfs.cli.amounts import moment
 from ctxfs.cli.app import run
 from ctxfs.context import Context
-from ctxfs.economics import ANTHROPIC_RATES
 from ctxfs.errors import ConfigError
-from ctxfs.recordings.discover import recordings_in
-from ctxfs.replay.policies import policy_named
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.lab.recordings.discover import recordings_in
+from ctxfs.lab.replay.policies import policy_named
+from ctxfs.messages import ANTHROPIC_RATES, ToolCall
+from ctxfs.session import erase_plan
+from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
 
 Run = Callable[..., tuple[int, str, str]]

@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 
 from content.test_content import LARGE, NAME, changing_a_byte_is_noticed, lines_of
 from contents import CONTENTS, TEXTS
-from ctxfs.content.blocks import index_name
-from ctxfs.content.compression import compressor, first_frame, fixed_frame, frame_content, zstd
-from ctxfs.content.encoding import RawBytes, decode_blocks
-from ctxfs.content.file import ContentFile, IndexChunks
-from ctxfs.content.readable import readable_text
-from ctxfs.content.reader import ContentReader, scan_blocks
 from ctxfs.errors import CorruptContent
-from ctxfs.items import ItemType
-from ctxfs.jsontext.write_stream import BLOCK
-from ctxfs.llm.messages import Content
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.messages import Content
+from ctxfs.messages.readable import readable_text
+from ctxfs.session.content.blocks import index_name
+from ctxfs.session.content.compression import compressor, first_frame, fixed_frame, frame_content, zstd
+from ctxfs.session.content.encoding import RawBytes, decode_blocks
+from ctxfs.session.content.file import ContentFile, IndexChunks
+from ctxfs.session.content.reader import ContentReader, scan_blocks
 from ctxfs.storage.base import NewFile, Store
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.memory import MemoryStore
+from ctxfs.text.jsontext.write_stream import BLOCK
 
 pytestmark = pytest.mark.anyio
 

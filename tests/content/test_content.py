@@ -15,19 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contents import CONTENTS, TEXTS
-from ctxfs.content.blocks import BlockIndex, BlockIndexBuilder, index_name, is_block_index
-from ctxfs.content.encoding import RawBytes
-from ctxfs.content.file import ContentFile, IndexChunks
-from ctxfs.content.readable import readable_text
-from ctxfs.content.reader import BlockRange, ContentReader, IndexCache, scan_blocks
-from ctxfs.content.stored import Stored
 from ctxfs.errors import CorruptContent, InvalidRecord, NotStored
-from ctxfs.items import ItemType
-from ctxfs.jsontext.write_stream import BLOCK
-from ctxfs.llm.messages import Content
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.messages import Content
+from ctxfs.messages.readable import readable_text
+from ctxfs.session.content.blocks import BlockIndex, BlockIndexBuilder, index_name, is_block_index
+from ctxfs.session.content.encoding import RawBytes
+from ctxfs.session.content.file import ContentFile, IndexChunks
+from ctxfs.session.content.reader import BlockRange, ContentReader, IndexCache, scan_blocks
+from ctxfs.session.content.stored import Stored
 from ctxfs.storage.base import NewFile, Store
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.memory import MemoryStore
+from ctxfs.text.jsontext.write_stream import BLOCK
 
 pytestmark = pytest.mark.anyio
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ctxfs.content.encoding import decode_blocks
-from ctxfs.content.utf8 import decoded
+from ctxfs.session.content.encoding import decode_blocks
+from ctxfs.text.utf8 import decoded
 
 
 def test_what_was_written_as_text_is_one_json_string() -> None:

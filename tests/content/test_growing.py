@@ -7,11 +7,11 @@ from typing import Any
 import anyio
 import pytest
 
-from ctxfs.content.blocks import RAW_BLOCK, index_name
-from ctxfs.content.growing import GrowingLog
-from ctxfs.content.stored import Stored
 from ctxfs.errors import SessionClosed, WriteFailed
-from ctxfs.llm.base import Usage
+from ctxfs.messages.base import Usage
+from ctxfs.session.content.blocks import RAW_BLOCK, index_name
+from ctxfs.session.content.growing import GrowingLog
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem, remove_session
 from ctxfs.storage.memory import MemoryStore
 

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from ctxfs.content.blocks import index_name
-from ctxfs.content.encoding import RawBytes, encoding_of
-from ctxfs.content.file import ContentFile
-from ctxfs.content.readable import readable_text
-from ctxfs.content.reader import ContentReader, IndexCache
 from ctxfs.errors import InvalidRecord
-from ctxfs.items import ItemType
-from ctxfs.jsontext.write_stream import BLOCK
-from ctxfs.llm.messages import Content
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.messages import Content
+from ctxfs.messages.readable import readable_text
+from ctxfs.session.content.blocks import index_name
+from ctxfs.session.content.encoding import RawBytes, encoding_of
+from ctxfs.session.content.file import ContentFile
+from ctxfs.session.content.reader import ContentReader, IndexCache
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.memory import MemoryStore
+from ctxfs.text.jsontext.write_stream import BLOCK
 
 NAME = "tool_result/Read/call_1.txt"
 

@@ -18,8 +18,6 @@ from hypothesis import strategies as st
 
 from contents import ANY_TEXT, CONTENTS
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, ContextItem, tool
-from ctxfs.context import ContentRange
-from ctxfs.economics.economy import EvictionPricing
 from ctxfs.errors import (
     ConfigError,
     CtxfsError,
@@ -30,13 +28,13 @@ from ctxfs.errors import (
     TranscriptError,
     Unrecorded,
 )
-from ctxfs.llm import ModelEvent, ModelRequest, Reply, Usage
-from ctxfs.llm.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.messages import CharsCounter, ContentRange, ModelEvent, ModelRequest, Reply, TokenCounter, ToolCall, Usage
+from ctxfs.messages.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from ctxfs.session.journal import scan
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.memory import MemoryStore
-from ctxfs.testing import ScriptedModel, ToolCall
-from ctxfs.tokens import CharsCounter, TokenCounter
+from ctxfs.testing import ScriptedModel
 from ctxfs.tools import Tool, ToolResult
 from failing_fs import FailingFileSystem, as_port
 from session_items import forged_line, user_message

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from ctxfs.content.stored import Stored
 from ctxfs.context.commit import Applied
-from ctxfs.eviction.plan import Archive, Plan
-from ctxfs.items import ContextItem, ItemType
+from ctxfs.eviction.offload_plan import Archive, Plan
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import encode_line, scan
 from ctxfs.session.records import ItemAdded, Record

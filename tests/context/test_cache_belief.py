@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from ctxfs.context import Context
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.ledger import Ledger
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.plans import Why
-from ctxfs.llm.base import Usage
-from ctxfs.tokens import CharsCounter
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.ledger import Ledger
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.plans import Why
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import Usage
 
 pytestmark = pytest.mark.anyio
 

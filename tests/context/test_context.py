@@ -8,13 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ctxfs.context import ContentRange, Context, ContextEvent, Evicted, Offloaded
+from ctxfs.context import Context
 from ctxfs.errors import ConfigError, SessionClosed, TranscriptError
-from ctxfs.llm.base import Usage
-from ctxfs.llm.invariants import check
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.eviction import ContextEvent, Evicted, Offloaded
+from ctxfs.messages import CharsCounter, ContentRange
+from ctxfs.messages.base import Usage
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.testing import strategies
-from ctxfs.tokens import CharsCounter
+from ctxfs.testing.invariants import check
 
 pytestmark = pytest.mark.anyio
 

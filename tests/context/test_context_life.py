@@ -11,18 +11,19 @@ from hypothesis import strategies as st
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.context import Context
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.events import Evicted, RecordFailed
-from ctxfs.eviction.plan import Plan, Trim
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.events import Evicted, RecordFailed
+from ctxfs.eviction.offload_plan import Plan, Trim
 from ctxfs.eviction.window import Window
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
-from ctxfs.replay.journal_costs import account
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import Usage
+from ctxfs.messages.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.timeline.costs import account
+from ctxfs.storage import MemoryStore
 from ctxfs.storage.local import LocalStore
-from ctxfs.testing import MemoryStore, ScriptedModel
+from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
-from ctxfs.tokens import CharsCounter
 from failing_fs import FailingFileSystem, as_port
 
 pytestmark = pytest.mark.anyio

@@ -15,15 +15,15 @@ import pytest
 from ctxfs.context.context import Context
 from ctxfs.context.entry import with_sources
 from ctxfs.errors import TranscriptError
-from ctxfs.events import ContextEvent, Evicted, RecordFailed
-from ctxfs.eviction.plan import Plan
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
-from ctxfs.materialize import Materializer
+from ctxfs.eviction.events import ContextEvent, Evicted, RecordFailed
+from ctxfs.eviction.offload_plan import Plan
+from ctxfs.messages import CharsCounter, TokenCounter
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage import MemoryStore
 from ctxfs.storage.local import LocalStore
-from ctxfs.testing import MemoryStore
-from ctxfs.tokens import CharsCounter, TokenCounter
+from ctxfs.tools import Materializer
 from failing_fs import FailingFileSystem, as_port
 
 CALLS: tuple[Block, ...] = tuple(

@@ -8,7 +8,7 @@ import pytest
 
 from ctxfs import Context
 from ctxfs.errors import SessionError
-from ctxfs.llm import Usage
+from ctxfs.messages import Usage
 from ctxfs.storage.loop_lock import LoopLock
 from patience import HANGS_S
 

@@ -10,12 +10,13 @@ import pytest
 from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.context.live import LiveTranscript
 from ctxfs.errors import OutcomeUnknown, SessionLocked, Unrecorded
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.messages import ToolCall
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.session import ContextFileSystem
 from ctxfs.session.records import ItemAdded
 from ctxfs.session.state import SessionState
 from ctxfs.storage.sessions import SessionStores
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
 from storage.silent_stores import Line, place
 

@@ -8,17 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.context import Context
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.plans import Why
-from ctxfs.items import ContentRange
-from ctxfs.llm.messages import AssistantMessage, Block, Content, ToolMessage, UserMessage, has_media
-from ctxfs.materialize import Materialize, Materializer
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.plans import Why
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.items import ContentRange
+from ctxfs.messages.messages import AssistantMessage, Block, Content, ToolMessage, UserMessage, has_media
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.testing import MemoryStore
+from ctxfs.storage import MemoryStore
 from ctxfs.testing.strategies import pdf, png
-from ctxfs.tokens import CharsCounter
-from ctxfs.tools import Tool, read_tool, retrieval_tools
+from ctxfs.tools import Materialize, Materializer, Tool, read_tool, retrieval_tools
 from session_items import tool_result
 
 pytestmark = pytest.mark.anyio

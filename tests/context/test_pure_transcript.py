@@ -9,15 +9,15 @@ import pytest
 
 from ctxfs.context.entry import Entry, Known, new_entry
 from ctxfs.context.transcript import Transcript
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import TranscriptError
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.summary import summary_text
-from ctxfs.items import ContextItem
-from ctxfs.llm.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.messages.names import NameAllocator
 from ctxfs.session.losses import Gap, Losses, losses_in
-from ctxfs.session.names import NameAllocator
-from ctxfs.tokens import CharsCounter
 from session_items import make_item
 
 DEEP = reduce(lambda inner, _: [inner], range(10_000), cast("Any", []))

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from ctxfs.context.context import Context
-from ctxfs.llm.invariants import violations
-from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from ctxfs.tokens import CharsCounter
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.testing.invariants import violations
 
 pytestmark = pytest.mark.anyio
 

@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 
 from ctxfs.context.context import Context
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import CorruptContent, NotRestorable, SessionClosed, UnknownItem, WriteFailed
 from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.holds import RESTORED_REPLIES, Holds
 from ctxfs.eviction.window import Window
-from ctxfs.items import ContentRange, ContextItem
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
-from ctxfs.materialize import Materialize, Materializer
-from ctxfs.replay.explanation import explain
+from ctxfs.lab.replay.explanation import explain
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.items import ContentRange, ContextItem
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ItemAdded, Replaced, Restored
 from ctxfs.session.state import SessionState, fold
-from ctxfs.testing import MemoryStore
-from ctxfs.tokens import CharsCounter
+from ctxfs.storage import MemoryStore
+from ctxfs.tools import Materialize, Materializer
 from session_items import make_item, stored_record
 
 pytestmark = pytest.mark.anyio

@@ -7,19 +7,18 @@ from typing import Any
 import pytest
 
 from ctxfs import Context, ContextFileSystem, OffloadPolicy
-from ctxfs.context import Budget, Evicted, Rule, SelectiveCompaction, Strategy, Window
 from ctxfs.context.settings import agreed_policy, economy_for, window_for
-from ctxfs.economics.economy import CacheTerms, EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError, ContextOverflow
-from ctxfs.events import ContextEvent
-from ctxfs.items import ItemType
-from ctxfs.materialize import Materialize, Materializer
-from ctxfs.models.prices import Prices
-from ctxfs.testing import MemoryStore
-from ctxfs.tokens import CharsCounter
-from ctxfs.tools import Bash
+from ctxfs.eviction import Budget, Evicted, Rule, SelectiveCompaction, Strategy, Window
+from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.events import ContextEvent
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.models.prices import Prices
+from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
+from ctxfs.storage import MemoryStore
+from ctxfs.tools import Bash, Materialize, Materializer
 
 pytestmark = pytest.mark.anyio
 

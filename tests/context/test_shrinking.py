@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.agent import Evicted, Offloaded
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.llm.invariants import check
-from ctxfs.materialize import Materialize
-from ctxfs.placeholder.text import render
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.eviction import Evicted, Offloaded
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.placeholder.text import render
+from ctxfs.messages import ToolCall
+from ctxfs.testing import ScriptedModel
+from ctxfs.testing.invariants import check
+from ctxfs.tools import Materialize
 
 pytestmark = pytest.mark.anyio
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from ctxfs.context.context import Context
-from ctxfs.llm.messages import UserMessage
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.messages import UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.port import OsFileSystem
-from ctxfs.tokens import CharsCounter
 from patience import HANGS_S
 
 pytestmark = pytest.mark.asyncio

@@ -5,13 +5,13 @@ import warnings
 import pytest
 
 from ctxfs.context.settings import economy_for, window_for
-from ctxfs.economics.prices import ANTHROPIC_RATES, Rates, bill_usd, planning_prices
 from ctxfs.errors import UnsupportedCacheTtl
 from ctxfs.eviction.budget import Budget
-from ctxfs.llm.base import Usage
-from ctxfs.models import UnknownModel
-from ctxfs.models.known import known_model
-from ctxfs.models.prices import CacheTtl, Prices
+from ctxfs.messages import UnknownModel
+from ctxfs.messages.base import Usage
+from ctxfs.messages.models.known import known_model
+from ctxfs.messages.models.prices import CacheTtl, Prices
+from ctxfs.messages.rates import ANTHROPIC_RATES, Rates, bill_usd, planning_prices
 
 
 def listed(model: str) -> Prices:

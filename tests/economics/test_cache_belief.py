@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from ctxfs.economics.belief import Billed
-from ctxfs.economics.features import ItemKind
-from ctxfs.economics.held import Candidate
-from ctxfs.economics.ledger import Ledger
-from ctxfs.economics.outlook import next_start
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import plan
-from ctxfs.economics.plans import Why
-from ctxfs.economics.prices import ANTHROPIC_RATES
-from ctxfs.llm.base import Usage
+from ctxfs.eviction.economics.belief import Billed
+from ctxfs.eviction.economics.features import ItemKind
+from ctxfs.eviction.economics.held import Candidate
+from ctxfs.eviction.economics.ledger import Ledger
+from ctxfs.eviction.economics.outlook import next_start
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.planner import plan
+from ctxfs.eviction.economics.plans import Why
+from ctxfs.messages.base import Usage
+from ctxfs.messages.rates import ANTHROPIC_RATES
 
 REWRITES_ALL = replace(ANTHROPIC_RATES, rewrites_all=True)
 CALLS = 200

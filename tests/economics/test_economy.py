@@ -6,19 +6,18 @@ from typing import Any
 import pytest
 
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.agent import Evicted
-from ctxfs.context import ContentRange, Context, ItemType
-from ctxfs.economics.economy import CacheTerms, EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.plans import Why
+from ctxfs.context import Context
 from ctxfs.errors import ConfigError
-from ctxfs.llm import ToolCall
-from ctxfs.llm.invariants import check
-from ctxfs.materialize import Materializer
+from ctxfs.eviction import Evicted
+from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.plans import Why
+from ctxfs.messages import CharsCounter, ContentRange, ItemType, ToolCall
+from ctxfs.messages.names import LAYOUTS
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import LAYOUTS
 from ctxfs.testing import ScriptedModel
-from ctxfs.tokens import CharsCounter
+from ctxfs.testing.invariants import check
+from ctxfs.tools import Materializer
 
 pytestmark = pytest.mark.anyio
 

@@ -11,20 +11,21 @@ from hypothesis import strategies as st
 
 from ctxfs.context.commit import trimmed
 from ctxfs.context.entry import Entry, EntryRules, Known, new_entry, recorded_entry
-from ctxfs.economics.economy import EvictionPricing, SessionPricing
-from ctxfs.economics.features import ItemKind, identifiers_in
-from ctxfs.economics.held import Candidate
-from ctxfs.economics.ledger import Ledger
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
-from ctxfs.items import ContentRange, ContextItem
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from ctxfs.placeholder.attach import digest_budget, digest_of
-from ctxfs.session.names import NameAllocator, short_name
-from ctxfs.tokens import CharsCounter, count_content
+from ctxfs.eviction.economics.economy import EvictionPricing, SessionPricing
+from ctxfs.eviction.economics.features import ItemKind, identifiers_in
+from ctxfs.eviction.economics.held import Candidate
+from ctxfs.eviction.economics.ledger import Ledger
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.placeholder.attach import digest_budget, digest_of
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.items import ContentRange, ContextItem
+from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.messages.names import NameAllocator, short_name
+from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
+from ctxfs.messages.tokens import count_content
+from ctxfs.text.jsontext import codec as json_codec
 from session_items import make_item
 
 COUNTER = CharsCounter()

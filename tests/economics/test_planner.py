@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.economics.features import ItemKind
-from ctxfs.economics.held import Candidate
-from ctxfs.economics.ledger import ASKING_TOKENS, PAGE_TOKENS, Ledger
-from ctxfs.economics.outlook import decisions
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import plan
-from ctxfs.economics.plans import EconomicPlan, Why
-from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
 from ctxfs.errors import ConfigError
+from ctxfs.eviction.economics.features import ItemKind
+from ctxfs.eviction.economics.held import Candidate
+from ctxfs.eviction.economics.ledger import ASKING_TOKENS, PAGE_TOKENS, Ledger
+from ctxfs.eviction.economics.outlook import decisions
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.planner import plan
+from ctxfs.eviction.economics.plans import EconomicPlan, Why
+from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 
 BOLD = EvictionParameters(max_loss=1.0, cover=0.0)
 PRICES = (

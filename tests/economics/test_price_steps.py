@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from ctxfs.economics.features import ItemKind
-from ctxfs.economics.held import Candidate
-from ctxfs.economics.ledger import Ledger
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.planner import plan
-from ctxfs.economics.plans import Why
-from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
+from ctxfs.eviction.economics.features import ItemKind
+from ctxfs.eviction.economics.held import Candidate
+from ctxfs.eviction.economics.ledger import Ledger
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.planner import plan
+from ctxfs.eviction.economics.plans import Why
+from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 
 ABOVE = Rates(read=0.5, write=6.25, output=25.0)
 STEPPED = replace(ANTHROPIC_RATES, steps=((20_000, ABOVE),))

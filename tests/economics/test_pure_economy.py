@@ -3,17 +3,17 @@
 from dataclasses import replace
 
 from ctxfs.context.entry import EntryRules, Known, recorded_entry
-from ctxfs.economics.economy import CacheTerms, EvictionPricing, SessionPricing
-from ctxfs.economics.features import ItemKind
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.prices import Rates
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
-from ctxfs.eviction.plan import Trim
-from ctxfs.items import ContentRange, ContextItem
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from ctxfs.session.names import NameAllocator
-from ctxfs.tokens import CharsCounter
+from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing, SessionPricing
+from ctxfs.eviction.economics.features import ItemKind
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.offload_plan import Trim
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ContentRange, ContextItem
+from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.messages.names import NameAllocator
+from ctxfs.messages.rates import Rates
 from session_items import make_item
 
 COUNTER = CharsCounter()

@@ -7,20 +7,20 @@ from hypothesis import strategies as st
 
 from ctxfs.context.commit import evicted, trimmed
 from ctxfs.context.entry import EntryRules, Known, build_entry
-from ctxfs.economics.economy import EvictionPricing, SessionPricing
-from ctxfs.economics.features import ItemKind
-from ctxfs.economics.held import Candidate
-from ctxfs.economics.ledger import Ledger
-from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.compaction import ArchiveSlot, SelectiveCompaction
-from ctxfs.eviction.plan import Offload, Trim
-from ctxfs.incoming import Incoming
-from ctxfs.items import ContextItem
-from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from ctxfs.placeholder.attach import Placeholder
-from ctxfs.session.names import NameAllocator
-from ctxfs.tokens import CharsCounter
+from ctxfs.eviction.economics.economy import EvictionPricing, SessionPricing
+from ctxfs.eviction.economics.features import ItemKind
+from ctxfs.eviction.economics.held import Candidate
+from ctxfs.eviction.economics.ledger import Ledger
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.offload_plan import Offload, Trim
+from ctxfs.eviction.placeholder.attach import Placeholder
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.incoming import Incoming
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.messages.names import NameAllocator
 from session_items import make_item
 
 WORDS = " ".join(f"identifier_{n:05d}" for n in range(1500))

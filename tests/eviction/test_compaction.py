@@ -16,14 +16,14 @@ from ctxfs.eviction.compaction import (
     readable_later,
     seen_items,
 )
-from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.summary import prompt, replaced_by_summary, summary_text
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
 from ctxfs.session.archive import read_archive, write_archive
 from ctxfs.testing.strategies import png
-from ctxfs.tokens import CharsCounter
 from session_items import make_item
 
 SLOT = ArchiveSlot(item_id="msg_999", name="compaction_summary/msg_999.json", path="/s/msg_999.json")

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from ctxfs.eviction.candidates import Candidates
 from ctxfs.eviction.holds import Holds
 from ctxfs.eviction.keep_recent import EphemeralLedger
-from ctxfs.eviction.plan import Offload, Plan
-from ctxfs.items import ContextItem
-from ctxfs.llm.messages import ToolMessage, UserMessage
+from ctxfs.eviction.offload_plan import Offload, Plan
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import ToolMessage, UserMessage
 from session_items import make_item
 
 

@@ -1,6 +1,6 @@
 """Plans, as values."""
 
-from ctxfs.eviction.plan import Archive, Plan
+from ctxfs.eviction.offload_plan import Archive, Plan
 
 
 def test_a_plan_tells_its_archive() -> None:

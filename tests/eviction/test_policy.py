@@ -6,8 +6,8 @@ import pytest
 
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import UserMessage
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import UserMessage
 from session_items import make_item
 
 

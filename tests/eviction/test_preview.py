@@ -6,9 +6,9 @@ import pytest
 
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.preview import PREVIEW_TOKENS, Preview, PreviewRule, check_preview_above
-from ctxfs.items import ContentRange, ContextItem
-from ctxfs.llm.messages import ToolMessage, UserMessage
-from ctxfs.tokens import CharsCounter
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.items import ContentRange, ContextItem
+from ctxfs.messages.messages import ToolMessage, UserMessage
 from session_items import make_item
 
 COUNTER = CharsCounter()

@@ -11,20 +11,21 @@ from hypothesis import strategies as st
 
 from ctxfs.context.commit import evicted
 from ctxfs.errors import ConfigError, ContextOverflow, ModelError, Overloaded, PromptTooLong
-from ctxfs.events import Compacted, ContextEvent, SummaryFailed
 from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import ArchiveSlot, Rule, SelectiveCompaction, Strategy, archive_of
+from ctxfs.eviction.events import Compacted, ContextEvent, SummaryFailed
 from ctxfs.eviction.last_resort import LastResort, largest_first
-from ctxfs.eviction.plan import Offload, Plan
+from ctxfs.eviction.offload_plan import Offload, Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.reduction import AskForSummary, Done, Overflow, Reduction, View
 from ctxfs.eviction.summary import summary_text
 from ctxfs.eviction.window import CompactionController, Window
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.base import Reply, Usage
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import Reply, Usage
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.messages.tokens import count_content
 from ctxfs.session.records import CallMade
-from ctxfs.tokens import CharsCounter, count_content
 from session_items import make_item
 
 BUDGET = Budget(window_tokens=11_000, reply_tokens=1_000, high_water=0.8, low_water=0.5)

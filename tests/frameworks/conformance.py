@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ctxfs.history import History, Part
+from ctxfs.context import History, Part
 from ctxfs.testing.history_conformance import HistoryConformance
 
 

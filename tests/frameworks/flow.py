@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ctxfs import ContextFileSystem
-from ctxfs.history import History, HostCache
-from ctxfs.llm import Usage
-from ctxfs.materialize import Materialize
-from ctxfs.tokens import default_counter
+from ctxfs.context import History, HostCache
+from ctxfs.messages import Usage, default_counter
+from ctxfs.tools import Materialize
 
 TOOL = "service_log"
 NEEDLE = "WARNING the mail queue of host-7f3a9c is 4711 long"

@@ -13,7 +13,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
-from ctxfs.history import Histories
+from ctxfs.context import Histories
 from frameworks import flow
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "user/1"}}

@@ -13,10 +13,10 @@ from anthropic.lib.tools import ToolError
 from anyio.from_thread import start_blocking_portal
 
 from ctxfs.adapters.anthropic import CtxfsMiddleware
+from ctxfs.context import Histories, History
 from ctxfs.errors import ConfigError
-from ctxfs.history import Histories, History
-from ctxfs.llm import AssistantMessage
-from ctxfs.testing import MessagesServer, ToolCall
+from ctxfs.messages import AssistantMessage, ToolCall
+from ctxfs.testing import MessagesServer
 from frameworks import flow
 
 MODEL = "claude-sonnet-5-5"

@@ -11,9 +11,10 @@ import pytest
 from claude_agent_sdk import ClaudeAgentOptions, InMemorySessionStore, ResultMessage, SessionStore, query
 
 from ctxfs.adapters.claude_agent_sdk import CtxfsHooks
+from ctxfs.context import Histories, History, Part
 from ctxfs.errors import ConfigError
-from ctxfs.history import Histories, History, Part
-from ctxfs.testing import MessagesServer, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import MessagesServer
 from frameworks import flow
 from frameworks.conformance import AdapterConformance
 

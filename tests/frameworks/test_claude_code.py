@@ -12,7 +12,8 @@ from typing import Any
 import claude_agent_sdk
 import pytest
 
-from ctxfs.testing import MessagesServer, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import MessagesServer
 from frameworks import flow
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -12,7 +12,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from ctxfs.adapters.deepagents import CtxfsBackend, CtxfsMiddleware, _is_stub
-from ctxfs.history import Histories, History, HostCache, Part
+from ctxfs.context import Histories, History, HostCache, Part
 from ctxfs.testing import MessagesServer
 from frameworks import flow
 from frameworks.langchain_model import CONFIG, Awaited, GraphAgent, ScriptedModel, results_in, service_log, text_of

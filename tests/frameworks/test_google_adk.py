@@ -18,8 +18,8 @@ from google.adk.sessions import InMemorySessionService
 from google.genai import types
 
 from ctxfs.adapters.google_adk import CtxfsPlugin
+from ctxfs.context import Histories, History, HostCache, Part
 from ctxfs.errors import ConfigError
-from ctxfs.history import Histories, History, HostCache, Part
 from frameworks import flow
 from frameworks.conformance import AdapterConformance, text_of, with_text
 

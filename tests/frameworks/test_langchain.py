@@ -18,8 +18,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 
 from ctxfs.adapters.langchain import CtxfsMiddleware
+from ctxfs.context import Histories, History, HostCache, Part
 from ctxfs.errors import ConfigError
-from ctxfs.history import Histories, History, HostCache, Part
 from ctxfs.testing import MessagesServer
 from ctxfs.testing.history_conformance import HistoryConformance
 from frameworks import flow

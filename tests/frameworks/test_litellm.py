@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from ctxfs.history import History
-from ctxfs.testing import ChatCompletionsServer, ToolCall
+from ctxfs.context import History
+from ctxfs.messages import ToolCall
+from ctxfs.testing import ChatCompletionsServer
 from frameworks import flow
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # or its import asks the network

@@ -18,8 +18,8 @@ from openai.types.responses import (
 )
 
 from ctxfs.adapters.openai_agents import CtxfsFilter
+from ctxfs.context import Histories, History, Part
 from ctxfs.errors import ConfigError
-from ctxfs.history import Histories, History, Part
 from frameworks import flow
 from frameworks.conformance import AdapterConformance, text_of, with_text
 

@@ -26,8 +26,8 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from ctxfs.adapters.pydantic_ai import CtxfsCapability, _host_cache_of
+from ctxfs.context import Histories, History, HostCache, Part
 from ctxfs.errors import ConfigError
-from ctxfs.history import Histories, History, HostCache, Part
 from frameworks import flow
 from frameworks.conformance import AdapterConformance, text_of, with_text
 

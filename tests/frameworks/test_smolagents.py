@@ -8,7 +8,7 @@ from smolagents import ChatMessage, MessageRole, Model, ToolCallingAgent, tool
 from smolagents.models import ChatMessageToolCall, ChatMessageToolCallFunction
 from smolagents.monitoring import LogLevel, TokenUsage
 
-from ctxfs.history import History
+from ctxfs.context import History
 from frameworks import flow
 
 PAGE = flow.run_page(Path(__file__).resolve().parents[2] / "docs" / "frameworks.md", "smolagents")

@@ -16,8 +16,8 @@ from strands.session import FileSessionManager
 
 from ctxfs.adapters.strands import CtxfsPlugin, CtxfsStorage
 from ctxfs.adapters.strands_messages import host_cache_of
+from ctxfs.context import Histories, History, HostCache, Part
 from ctxfs.errors import ConfigError
-from ctxfs.history import Histories, History, HostCache, Part
 from frameworks import flow
 from frameworks.conformance import AdapterConformance, text_of, with_text
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.context.history.history import History
+from ctxfs.context.history.parts import Part
 from ctxfs.errors import ConfigError
-from ctxfs.history.history import History
-from ctxfs.history.parts import Part
-from ctxfs.tokens import CharsCounter
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.messages import CharsCounter
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 PRINTED = "".join(f"line {n} of the log\n" for n in range(1_200))

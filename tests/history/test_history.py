@@ -16,8 +16,10 @@ import anyio
 import pytest
 import trio
 
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.context.history.core import HistoryCore
+from ctxfs.context.history.history import History
+from ctxfs.context.history.parts import Edits, Part
+from ctxfs.context.history.settings import HistorySettings
 from ctxfs.errors import (
     ConfigError,
     ContextOverflow,
@@ -26,22 +28,20 @@ from ctxfs.errors import (
     SessionLocked,
     TranscriptError,
 )
-from ctxfs.events import ContextEvent, Evicted, Offloaded, OffloadFailed
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.events import ContextEvent, Evicted, Offloaded, OffloadFailed
 from ctxfs.eviction.window import Window
-from ctxfs.history.core import HistoryCore
-from ctxfs.history.history import History
-from ctxfs.history.parts import Edits, Part
-from ctxfs.history.settings import HistorySettings
-from ctxfs.items import ItemType
-from ctxfs.llm.base import Reply
-from ctxfs.materialize import Materialize
-from ctxfs.replay.explanation import Explanation, explain
-from ctxfs.replay.journal_costs import Account, account
+from ctxfs.lab.replay.explanation import Explanation, explain
+from ctxfs.messages.base import Reply
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.names import ENVELOPE
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import ENVELOPE
 from ctxfs.session.shared import SharedFileSystem
+from ctxfs.session.timeline.costs import Account, account
+from ctxfs.tools import Materialize
 from patience import HANGS_S
 
 MOVING = SelectiveCompaction(rules={ItemType.USER_MESSAGE: Rule(strategy=Strategy.DROP)})
@@ -730,7 +730,7 @@ OTHER = """
 import sys
 sys.path.insert(0, {tests!r})
 from history.test_history import KEEP_ONE, conversation
-from ctxfs.history.history import History
+from ctxfs.context.history.history import History
 history = History("s", root_path={root!r}, **KEEP_ONE)
 for line in sys.stdin:
     edits = history.rewrite(conversation(int(line)))

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from ctxfs.context import History, HostCache
+from ctxfs.context.history.host_cache import NO_HOST_CACHE, asked_by, mark_of
+from ctxfs.context.history.views import VIEWS
 from ctxfs.errors import ConfigError
-from ctxfs.history import History, HostCache
-from ctxfs.history.host_cache import NO_HOST_CACHE, asked_by, mark_of
-from ctxfs.history.views import VIEWS
 
 HOUR = {"type": "ephemeral", "ttl": "1h"}
 FIVE_MINUTES = {"type": "ephemeral"}

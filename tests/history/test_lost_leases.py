@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 import anyio
 import pytest
 
+from ctxfs.context.history.history import History
 from ctxfs.errors import SessionNotFound, StorageError
-from ctxfs.history.history import History
-from ctxfs.storage.objects import ObjectSessions
+from ctxfs.stores import ObjectSessions
 from history.test_history import KEEP_ONE, conversation
 from storage.buckets import Fate, MemoryBucket
 
@@ -50,7 +50,7 @@ def test_a_history_that_was_taken_over_takes_its_session_again(caplog: pytest.Lo
         first = stale.rewrite(conversation(2))
         # It takes the session, and stops before it commits.
         bucket.before_writes = [nothing, lambda: other.rewrite(conversation(3))]
-        with caplog.at_level(logging.WARNING, "ctxfs.history"):
+        with caplog.at_level(logging.WARNING, "ctxfs.context"):
             assert stale.rewrite(conversation(3)) == first
         assert "session s is locked by a writer that took the session over meanwhile" in caplog.text
         assert stale.rewrite(conversation(3)) == other.rewrite(conversation(3))
@@ -89,7 +89,7 @@ def test_what_was_replaced_stays_so_while_the_store_is_away(caplog: pytest.LogCa
     with History("s", store=stopped_for_long(bucket), **KEEP_ONE) as history:
         first = history.rewrite(conversation(2))
         bucket.is_away = True
-        with caplog.at_level(logging.WARNING, "ctxfs.history"):
+        with caplog.at_level(logging.WARNING, "ctxfs.context"):
             assert history.rewrite(conversation(3)) == first
         assert "session s is used as it was last known: the server was not reached" in caplog.text
         with pytest.raises(StorageError, match="the server was not reached"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ctxfs import History, Part
-from ctxfs.history.views import Api
+from ctxfs.context.history.views import Api
 
 LOG = "".join(f"request {n} was served in time\n" for n in range(1_500))
 
@@ -90,7 +90,7 @@ def test_nothing_new_is_replaced_that_no_tool_of_the_request_opens(
     tmp_path: Path, api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
     body = BODIES[api]
-    with history(tmp_path) as one, caplog.at_level(logging.WARNING, "ctxfs.history"):
+    with history(tmp_path) as one, caplog.at_level(logging.WARNING, "ctxfs.context"):
         for count in (3, 4):
             given = body(count, ["log", "Bash"])
             assert one.rewritten(api, given)[0] == given

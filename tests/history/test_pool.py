@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxfs.context.history.history import History
+from ctxfs.context.history.parts import Part
+from ctxfs.context.history.pool import Histories, history_of, require_history
 from ctxfs.errors import ConfigError
-from ctxfs.history.history import History
-from ctxfs.history.parts import Part
-from ctxfs.history.pool import Histories, history_of, require_history
-from ctxfs.session.names import check_session_id, session_name
+from ctxfs.messages.names import check_session_id, session_name
 
 RESULTS = [
     Part("user", "go", 0),

@@ -4,18 +4,19 @@ from typing import Any
 
 import pytest
 
+from ctxfs.context.history.counting import NotingCounter
+from ctxfs.context.history.decisions import Decisions, key_of
+from ctxfs.context.history.parts import Part
+from ctxfs.context.history.slots import Slot, replaced_part
 from ctxfs.errors import InvalidRecord
-from ctxfs.history.counting import NotingCounter
-from ctxfs.history.decisions import Decisions, key_of
-from ctxfs.history.parts import Part
-from ctxfs.history.slots import Slot, replaced_part
-from ctxfs.llm.messages import AssistantMessage
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.messages import AssistantMessage
+from ctxfs.messages.tokens import count_content
 from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.journal import encode_line, scan
 from ctxfs.session.record_json import from_json, to_json
 from ctxfs.session.records import Decided, PartsNoted
 from ctxfs.session.state import SessionState, fold
-from ctxfs.tokens import CharsCounter, count_content
 from session_items import make_item
 
 

@@ -11,21 +11,21 @@ import pytest
 from anthropic.types import TextBlock, ToolUseBlock
 from hypothesis import given
 
-from ctxfs.economics.economy import EvictionPricing
+from ctxfs.agent.llm.chat_completions import to_chat_body
+from ctxfs.context.history.history import History
+from ctxfs.context.history.parts import Edits, Part, plain_content
+from ctxfs.context.history.wire import Body, WireMemory, WireView, messages_in, spread
+from ctxfs.context.history.wire_chat import CHAT
+from ctxfs.context.history.wire_messages import MESSAGES
+from ctxfs.context.history.wire_responses import RESPONSES
 from ctxfs.errors import ConfigError, TranscriptError
-from ctxfs.history.history import History
-from ctxfs.history.parts import Edits, Part, plain_content
-from ctxfs.history.wire import Body, WireMemory, WireView, messages_in, spread
-from ctxfs.history.wire_chat import CHAT
-from ctxfs.history.wire_messages import MESSAGES
-from ctxfs.history.wire_responses import RESPONSES
-from ctxfs.llm.base import ModelRequest
-from ctxfs.llm.chat_completions import to_chat_body
-from ctxfs.llm.chat_invariants import violations as chat_violations
-from ctxfs.llm.invariants import violations
-from ctxfs.llm.messages import Message
-from ctxfs.llm.serialize import MessagesSerializer
-from ctxfs.models import UnknownModel
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.messages import UnknownModel
+from ctxfs.messages.base import ModelRequest
+from ctxfs.messages.messages import Message
+from ctxfs.messages.serialize import MessagesSerializer
+from ctxfs.testing.chat_invariants import violations as chat_violations
+from ctxfs.testing.invariants import violations
 from ctxfs.testing.strategies import bodies, transcripts
 
 MARK = {"type": "ephemeral"}

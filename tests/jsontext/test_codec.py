@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contents import JSON
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.jsontext.codec import MAX_DEPTH, check_json, dumps, dumps_text, json_copy, loads
+from ctxfs.text.jsontext import codec as json_codec
+from ctxfs.text.jsontext.codec import MAX_DEPTH, check_json, dumps, dumps_text, json_copy, loads
 
 
 @given(JSON)

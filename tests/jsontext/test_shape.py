@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.jsontext.shape import Detail, parse_prefix, shape
+from ctxfs.text.jsontext.shape import Detail, parse_prefix, shape
 
 FULL = Detail(depth=4, keys=10, value_chars=12)
 TYPES = Detail(depth=3, keys=10, value_chars=0)

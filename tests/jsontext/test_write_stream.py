@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from enum import StrEnum
 
-from ctxfs.jsontext.write_stream import is_longer
+from ctxfs.text.jsontext.write_stream import is_longer
 
 
 class Word(StrEnum):

@@ -12,11 +12,11 @@ import anyio
 import pytest
 
 from ctxfs import Context, ContextFileSystem
+from ctxfs.context import History, Part
 from ctxfs.errors import ConfigError
-from ctxfs.history import History, Part
-from ctxfs.listing.catalogue import SESSIONS_NAME, list_summaries
-from ctxfs.listing.summary import SessionSummary, summarize, summarize_in
-from ctxfs.replay.explanation import explain
+from ctxfs.lab.replay.explanation import explain
+from ctxfs.session.listing.catalogue import SESSIONS_NAME, list_summaries
+from ctxfs.session.listing.summary import SessionSummary, summarize, summarize_in
 from ctxfs.storage import LocalSessions
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.log_file import LOG_NAME

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.listing.selection import Selection, SortKey
-from ctxfs.listing.summary import SessionSummary
+from ctxfs.session.listing.selection import Selection, SortKey
+from ctxfs.session.listing.summary import SessionSummary
 
 SUMMARIES = st.lists(
     st.builds(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.llm.accumulate import INVALID_JSON, ReplyBuilder, parse_arguments
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import check_content
+from ctxfs.agent.llm.accumulate import INVALID_JSON, ReplyBuilder, parse_arguments
+from ctxfs.messages.base import Usage
+from ctxfs.messages.messages import check_content
 
 DEEP = '{"a":' * 200 + "1" + "}" * 200
 

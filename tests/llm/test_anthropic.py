@@ -7,6 +7,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from ctxfs.agent import ChatAnthropic
+from ctxfs.agent.llm.accumulate import INVALID_JSON
+from ctxfs.agent.llm.retry import RetryPolicy
 from ctxfs.errors import (
     AuthenticationFailed,
     ConnectionFailed,
@@ -18,9 +21,8 @@ from ctxfs.errors import (
     RateLimited,
     UnsupportedCacheTtl,
 )
-from ctxfs.llm import (
+from ctxfs.messages import (
     AssistantMessage,
-    ChatAnthropic,
     Message,
     ModelEvent,
     ModelRequest,
@@ -35,8 +37,6 @@ from ctxfs.llm import (
     Usage,
     UserMessage,
 )
-from ctxfs.llm.accumulate import INVALID_JSON
-from ctxfs.llm.retry import RetryPolicy
 from ctxfs.testing import Broken, Cut, Failure, MessagesServer
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from ctxfs.llm.bound_thinking import BINDING_BETA, ThinkingDropper, beta_headers, can_drop_thinking, dropping_thinking
+from ctxfs.agent.llm.bound_thinking import (
+    BINDING_BETA,
+    ThinkingDropper,
+    beta_headers,
+    can_drop_thinking,
+    dropping_thinking,
+)
 
 DROPS = {"prefix_mismatch_behavior": "drop_block"}
 

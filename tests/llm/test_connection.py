@@ -13,11 +13,11 @@ import anyio
 package, model = sys.argv[1:]
 sys.modules[package] = None  # what "not installed" is to an import
 import ctxfs
-import ctxfs.llm
+import ctxfs.agent
 from ctxfs.errors import MissingExtra
 
-chat = getattr(ctxfs.llm, model)("m", api_key="k", base_url="http://127.0.0.1:9")
-request = ctxfs.llm.ModelRequest(messages=(ctxfs.llm.UserMessage("q"),))
+chat = getattr(ctxfs.agent, model)("m", api_key="k", base_url="http://127.0.0.1:9")
+request = ctxfs.messages.ModelRequest(messages=(ctxfs.messages.UserMessage("q"),))
 
 async def stream():
     async for _ in chat.stream(request):

@@ -13,15 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxfs.agent import ChatAnthropic, ChatOpenAI
+from ctxfs.agent.llm.accumulate import ReplyBuilder
+from ctxfs.agent.llm.chat_completions import ChatReplyBuilder
+from ctxfs.agent.llm.retry import RetryPolicy, retrying
+from ctxfs.agent.llm.sse import Builder, streamed_reply
 from ctxfs.errors import ConnectionFailed, ModelError, Overloaded, PromptTooLong, RateLimited
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm import ChatAnthropic, ChatModel, ChatOpenAI, ModelRequest, Reply, Retrying, UserMessage
-from ctxfs.llm.accumulate import ReplyBuilder
-from ctxfs.llm.chat_completions import ChatReplyBuilder
-from ctxfs.llm.retry import RetryPolicy, retrying
-from ctxfs.llm.serialize import to_messages_body
-from ctxfs.llm.sse import Builder, streamed_reply
+from ctxfs.messages import ChatModel, ModelRequest, Reply, Retrying, UserMessage
+from ctxfs.messages.serialize import to_messages_body
 from ctxfs.testing.loopback import Answer, LoopbackServer
+from ctxfs.text.jsontext import codec as json_codec
 
 NEVER = RetryPolicy(max_retries=0)
 QUESTION = UserMessage("q")

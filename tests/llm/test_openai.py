@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxfs.agent import ChatOpenAI
+from ctxfs.agent.llm.accumulate import INVALID_JSON
+from ctxfs.agent.llm.chat_completions import ChatReplyBuilder
+from ctxfs.agent.llm.retry import RetryPolicy
 from ctxfs.errors import ConfigError, ConnectionFailed, InvalidRequest, MissingApiKey, PromptTooLong, RateLimited
-from ctxfs.llm import (
+from ctxfs.messages import (
     AssistantMessage,
-    ChatOpenAI,
     Message,
     ModelEvent,
     ModelRequest,
@@ -28,11 +31,8 @@ from ctxfs.llm import (
     Usage,
     UserMessage,
 )
-from ctxfs.llm.accumulate import INVALID_JSON
-from ctxfs.llm.chat_completions import ChatReplyBuilder
-from ctxfs.llm.chat_invariants import violations
-from ctxfs.llm.retry import RetryPolicy
 from ctxfs.testing import Broken, ChatCompletionsServer, Cut, Failure
+from ctxfs.testing.chat_invariants import violations
 from ctxfs.testing.strategies import png, transcripts
 
 READ = ToolSchema(name="Read", description="Reads a file.", input_schema={"type": "object"})

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctxfs.agent.llm.retry import RetryPolicy, broken, classify, retrying
 from ctxfs.errors import (
     AuthenticationFailed,
     ConfigError,
@@ -19,8 +20,7 @@ from ctxfs.errors import (
     PromptTooLong,
     RateLimited,
 )
-from ctxfs.llm.base import Retrying
-from ctxfs.llm.retry import RetryPolicy, broken, classify, retrying
+from ctxfs.messages.base import Retrying
 
 CLASSES: list[tuple[int, type[ModelError], bool]] = [
     (400, InvalidRequest, False),

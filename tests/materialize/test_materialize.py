@@ -11,25 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
-from ctxfs.agent import Evicted, Offloaded
 from ctxfs.context.context import Context
+from ctxfs.context.history.decisions import key_of
+from ctxfs.context.history.history import History
+from ctxfs.context.history.parts import Part
 from ctxfs.errors import ConfigError, TranscriptError
+from ctxfs.eviction import Evicted, Offloaded
 from ctxfs.eviction.eager import EagerOffload
-from ctxfs.eviction.plan import Offload
-from ctxfs.history.decisions import key_of
-from ctxfs.history.history import History
-from ctxfs.history.parts import Part
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
-from ctxfs.materialize import Materialize, Materialized, Materializer, materialize, reading_tools, utf8_size
+from ctxfs.eviction.offload_plan import Offload
+from ctxfs.messages import CharsCounter, TokenCounter
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
 from ctxfs.session.entries import entries
 from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.record_json import from_json, to_json
 from ctxfs.session.state import OffloadStats, SessionState, fold
-from ctxfs.testing import MemoryStore, ScriptedModel
+from ctxfs.storage import MemoryStore
+from ctxfs.testing import ScriptedModel
 from ctxfs.testing.strategies import png
-from ctxfs.tokens import CharsCounter, TokenCounter
-from ctxfs.tools import retrieval_tools
+from ctxfs.tools import Materialize, Materialized, Materializer, materialize, reading_tools, retrieval_tools
+from ctxfs.tools.materialization import utf8_size
 from session_items import make_item
 
 pytestmark = pytest.mark.anyio

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ctxfs.models import UnknownModel, genai
-from ctxfs.models.known import ModelInfo, known_model, known_models, model_or_relative, warn_unknown
+from ctxfs.messages import UnknownModel
+from ctxfs.messages.models import genai
+from ctxfs.messages.models.known import ModelInfo, known_model, known_models, model_or_relative, warn_unknown
 
 
 def known(model: str) -> ModelInfo:

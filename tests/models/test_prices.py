@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ctxfs.errors import ConfigError, UnsupportedCacheTtl
-from ctxfs.models.prices import TTL_SECONDS, Prices
+from ctxfs.messages.models.prices import TTL_SECONDS, Prices
 
 LONG = Prices(input=4, output=15, cache_read=0.2, cache_write={"30m": 5, "12h": 10})
 LONGER = Prices(input=8, output=30, cache_read=0.4, cache_write={"30m": 10, "12h": 20})

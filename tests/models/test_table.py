@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from ctxfs.economics.paid import Paid
-from ctxfs.economics.prices import Rates
-from ctxfs.llm.base import Usage
-from ctxfs.models import genai
-from ctxfs.models.genai import SNAPSHOT, live_rows, rows_of
-from ctxfs.models.known import known_model
-from ctxfs.models.table import DATE, ROWS, VERSION
+from ctxfs.messages.base import Usage
+from ctxfs.messages.models import genai
+from ctxfs.messages.models.genai import SNAPSHOT, live_rows, rows_of
+from ctxfs.messages.models.known import known_model
+from ctxfs.messages.models.table import DATE, ROWS, VERSION
+from ctxfs.messages.rates import Rates
+from ctxfs.session.paid import Paid
 from ctxfs.session.records import CallMade
 
 SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"

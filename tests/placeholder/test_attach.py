@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from ctxfs.llm.messages import ToolMessage
-from ctxfs.placeholder.attach import placeholder_for, with_placeholder
-from ctxfs.placeholder.text import render
-from ctxfs.tokens import CharsCounter
+from ctxfs.eviction.placeholder.attach import placeholder_for, with_placeholder
+from ctxfs.eviction.placeholder.text import render
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.messages import ToolMessage
 from session_items import make_item
 
 COUNTER = CharsCounter()

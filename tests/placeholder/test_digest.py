@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxfs.llm.messages import Content
-from ctxfs.placeholder.digest import _CODE, _HEADING, _outline, _telling_lines, describe
-from ctxfs.placeholder.lines import Pick, error_lines, errors_of, line_count, lines_of
-from ctxfs.placeholder.text import HEADER
-from ctxfs.tokens import CharsCounter, default_counter
+from ctxfs.eviction.placeholder.digest import _CODE, _HEADING, _outline, _telling_lines, describe
+from ctxfs.eviction.placeholder.lines import Pick, error_lines, errors_of, line_count, lines_of
+from ctxfs.eviction.placeholder.text import HEADER
+from ctxfs.messages import CharsCounter, default_counter
+from ctxfs.messages.messages import Content
 
 COUNTER = default_counter()
 MEGABYTES_10 = 10_000_000

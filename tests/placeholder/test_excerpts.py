@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.placeholder.excerpts import Ends, Snippets
-from ctxfs.placeholder.lines import clean_line
+from ctxfs.eviction.placeholder.excerpts import Ends, Snippets
+from ctxfs.eviction.placeholder.lines import clean_line
 
 LOG = "first\n" + "".join(f"line {n}\n" for n in range(50)) + "ValueError: no\n" + "last\n" * 20
 

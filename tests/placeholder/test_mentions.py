@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.context.entry import EntryRules, Known, build_entry
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.incoming import Incoming
-from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage
-from ctxfs.materialize import Materialize, Materializer
-from ctxfs.placeholder.mentions import entries_of, mentions, worth_naming
-from ctxfs.placeholder.text import render
-from ctxfs.session.names import NameAllocator
-from ctxfs.tokens import default_counter
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.placeholder.mentions import entries_of, mentions, worth_naming
+from ctxfs.eviction.placeholder.text import render
+from ctxfs.messages import default_counter
+from ctxfs.messages.incoming import Incoming
+from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage
+from ctxfs.messages.names import NameAllocator
+from ctxfs.tools import Materialize, Materializer
 
 COUNTER = default_counter()
 

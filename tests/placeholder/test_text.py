@@ -1,5 +1,5 @@
-from ctxfs.items import ContentRange
-from ctxfs.placeholder.text import render, render_argument, render_range
+from ctxfs.eviction.placeholder.text import render, render_argument, render_range
+from ctxfs.messages.items import ContentRange
 
 PATH = "/home/user/.agent/context/session_20240115_123456_abc123/tool_result/Read/call_abc123.json"
 THREE_LINES = f"[Content offloaded]\nPath: {PATH}\nUse Read tool to view details."

@@ -28,13 +28,13 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import UserMessage
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.timeline.back import restored
+from ctxfs.session.timeline.bring_back import bring_back
 from ctxfs.storage.local import Durability, LocalStore
-from ctxfs.timeline.back import restored
-from ctxfs.timeline.bring_back import bring_back
 from session_items import PLACEHOLDER, claimed_item, evicted, tool_result
 
 __all__ = ["Setting", "Tally", "content_of", "run_chain"]

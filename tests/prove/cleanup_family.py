@@ -9,9 +9,9 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
-from ctxfs.cleanup.policy import ForgetPolicy
-from ctxfs.cleanup.sessions import Clock, Forgotten, carry_out, forget, forget_plan
 from ctxfs.errors import SessionNotFound
+from ctxfs.session.cleanup.policy import ForgetPolicy
+from ctxfs.session.cleanup.sessions import Clock, Forgotten, carry_out, forget, forget_plan
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.memory import MemoryDisk

@@ -22,20 +22,20 @@ from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.messages import AssistantMessage, Content, ToolMessage, UserMessage
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, Content, ToolMessage, UserMessage
+from ctxfs.messages.names import ENVELOPE
+from ctxfs.session import export_session, import_session
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import encode_line, scan
-from ctxfs.session.names import ENVELOPE
 from ctxfs.session.records import ContentRemoved, Record, SessionStarted
 from ctxfs.session.state import SessionState, fold
+from ctxfs.session.timeline.timeline import Timeline
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.memory import MemoryDisk, MemoryStore
-from ctxfs.timeline.timeline import Timeline
-from ctxfs.tokens import CharsCounter
-from ctxfs.transfer import export_session, import_session
+from ctxfs.text.jsontext import codec as json_codec
 from prove.cleanup_family import (
     FAST,
     Exported,

@@ -4,14 +4,14 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ctxfs.cleanup.contents import prune_session, remove_contents, session_plan
-from ctxfs.cleanup.erasing import erase_in
+from ctxfs.session.cleanup.contents import prune_session, remove_contents, session_plan
+from ctxfs.session.cleanup.erasing import erase_in
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Record, SessionStarted
+from ctxfs.session.timeline.fork import forked_records
+from ctxfs.session.timeline.timeline import Timeline
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.memory import MemoryDisk, MemoryStore
-from ctxfs.timeline.fork import forked_records
-from ctxfs.timeline.timeline import Timeline
 from prove.cleanup_family import Forget, forget_properly
 
 __all__ = [

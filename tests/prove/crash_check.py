@@ -5,16 +5,16 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from ctxfs.content.stored import Stored
 from ctxfs.errors import ArchiveError, CtxfsError, SessionNotFound
-from ctxfs.jsontext import codec as json_codec
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.index import INDEX_NAME, parse_index
 from ctxfs.session.journal import scan
 from ctxfs.session.state import SessionState, fold
+from ctxfs.session.transfer.archive import ArchiveReader
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.temp_files import TEMP_PREFIX
-from ctxfs.transfer.archive import ArchiveReader
+from ctxfs.text.jsontext import codec as json_codec
 from prove.crash_disk import CrashDisk, State
 from prove.crash_session import (
     EXPORTS,

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import anyio
 
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.jsontext.write_stream import BLOCK
-from ctxfs.llm.messages import Content, UserMessage
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import Content, UserMessage
+from ctxfs.session import export_session, import_session
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ContentRemoved, Pinned, Restored, Undone
+from ctxfs.session.timeline.back import undone
+from ctxfs.session.timeline.bring_back import bring_back
+from ctxfs.session.timeline.fork import fork_session
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.local import LocalStore
-from ctxfs.timeline.back import undone
-from ctxfs.timeline.bring_back import bring_back
-from ctxfs.timeline.fork import fork_session
-from ctxfs.transfer import export_session, import_session
+from ctxfs.text.jsontext import codec as json_codec
+from ctxfs.text.jsontext.write_stream import BLOCK
 from prove.crash_disk import Captured, CrashDisk
 from session_items import PLACEHOLDER, claimed_item, evicted, tool_result, user_message
 

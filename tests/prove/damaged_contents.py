@@ -9,15 +9,15 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from ctxfs.content.stored import Stored
 from ctxfs.context.context import Context
 from ctxfs.errors import CorruptContent, StorageError
-from ctxfs.items import ContextItem
-from ctxfs.llm.invariants import violations
-from ctxfs.llm.messages import UserMessage
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import UserMessage
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
-from ctxfs.tokens import CharsCounter
+from ctxfs.testing.invariants import violations
 from prove.sessions import Session, Skill, session
 
 __all__ = ["DAMAGES", "Shut", "examine"]

@@ -24,14 +24,14 @@ import anyio
 
 from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.errors import CtxfsError
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.messages import ToolCall, default_counter
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ItemAdded
 from ctxfs.storage.local_sessions import LocalSessions
 from ctxfs.storage.port import OsFileSystem
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
-from ctxfs.tokens import default_counter
 from patience import HANGS_S
 from prove.part_cancellation import listed_tasks
 

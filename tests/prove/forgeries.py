@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ctxfs.items import ContentRange
-from ctxfs.llm.legacy import render_call
-from ctxfs.llm.messages import ToolCall, UserMessage
-from ctxfs.messages import render_direct, render_listed
-from ctxfs.placeholder.text import render, render_advice, render_materialized, render_range
+from ctxfs.eviction.placeholder.text import render, render_advice, render_materialized, render_range
+from ctxfs.messages.items import ContentRange
+from ctxfs.messages.legacy import render_call
+from ctxfs.messages.messages import ToolCall, UserMessage
 from ctxfs.session.journal import encode_line
 from ctxfs.session.records import Record, Removed, Replaced, Restored, WriterOpened
+from ctxfs.tools.raw_messages import render_direct, render_listed
 from session_items import make_item
 
 __all__ = ["EVIL", "Aim", "forgeries"]

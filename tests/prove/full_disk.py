@@ -21,8 +21,8 @@ import anyio
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import Done
 from ctxfs.errors import CtxfsError, Unrecorded
-from ctxfs.events import OffloadFailed, RecordFailed
-from ctxfs.llm import ToolCall
+from ctxfs.eviction.events import OffloadFailed, RecordFailed
+from ctxfs.messages import ToolCall
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import ScriptedModel
 

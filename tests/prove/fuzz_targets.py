@@ -17,22 +17,21 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
-from ctxfs.content.file import ContentFile
-from ctxfs.content.reader import ContentReader
-from ctxfs.content.stored import Stored
 from ctxfs.context.context import Context
 from ctxfs.errors import CtxfsError, InvalidFunctionCall, InvalidToolArguments
-from ctxfs.items import ItemType
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.jsontext.path import select_lines
-from ctxfs.llm.base import Usage
-from ctxfs.llm.legacy import parse_reply, render_call
-from ctxfs.llm.messages import AssistantMessage, Content, Message, ToolCall, ToolMessage, UserMessage
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.legacy import parse_reply, render_call
+from ctxfs.messages.messages import AssistantMessage, Content, Message, ToolCall, ToolMessage, UserMessage
+from ctxfs.messages.names import NameAllocator
+from ctxfs.session.content.file import ContentFile
+from ctxfs.session.content.reader import ContentReader
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.discovery import parse_header
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.index import parse_index, render_index
 from ctxfs.session.journal import encode_line, scan
-from ctxfs.session.names import NameAllocator
 from ctxfs.session.records import (
     CallMade,
     EvictionSet,
@@ -44,14 +43,15 @@ from ctxfs.session.records import (
     WriterOpened,
 )
 from ctxfs.session.state import SessionState, fold
+from ctxfs.session.transfer.archive import ArchiveReader
+from ctxfs.session.transfer.sessions import _examine, _take_in
 from ctxfs.storage.memory import MemoryDisk, MemoryStore
-from ctxfs.tokens import CharsCounter
+from ctxfs.text.jsontext import codec as json_codec
+from ctxfs.text.jsontext.path import select_lines
 from ctxfs.tools.base import Tool
 from ctxfs.tools.grep import LineSearch, search_part
 from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.retrieval import retrieval_tools
-from ctxfs.transfer.archive import ArchiveReader
-from ctxfs.transfer.sessions import _examine, _take_in
 from prove.workers import InlineExecutor
 from session_items import make_item
 

@@ -3,8 +3,8 @@
 import json
 import sys
 
-from ctxfs.history.history import History
-from ctxfs.history.parts import Part
+from ctxfs.context.history.history import History
+from ctxfs.context.history.parts import Part
 from ctxfs.session.fingerprint import sha256_of
 
 

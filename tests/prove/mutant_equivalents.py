@@ -18,7 +18,7 @@ class Equivalent:
     reason: str
 
 
-_LAYOUT, _INDEX, _TEMP = "session/names.py", "session/index.py", "storage/temp_files.py"
+_LAYOUT, _INDEX, _TEMP = "messages/names.py", "session/index.py", "storage/temp_files.py"
 _SESSION, _FILES = "storage/session_dir.py", "storage/files.py"
 _HINT = "a hint, that the system may begin to write: the sync after it is what counts"
 _PIECE = "only how much is compared at a time"
@@ -74,14 +74,14 @@ EQUIVALENT = (
         _SAME,
     ),
     Equivalent(
-        "content/blocks.py",
+        "session/content/blocks.py",
         "low, high = 0, self.count - 1",
         "-",
         ("+",),
         "as many newlines stand before what follows the last block as there are: it is never asked for",
     ),
     Equivalent(
-        "content/encoding.py",
+        "session/content/encoding.py",
         'tail = data.rfind(b"\\\\", -5)  # of six characters, which the longest escape sequence has, five are split',
         "5",
         ("6",),
@@ -94,17 +94,19 @@ EQUIVALENT = (
         ("(place) + 1",),
         "what stands there goes itself",
     ),
-    Equivalent("content/reader.py", "READ_AHEAD_BLOCKS = 4", "4", ("5", "3"), "only how much is read at a time"),
-    Equivalent("content/reader.py", _THREAD_READS.partition("\n")[0], _THREAD_READS, ("pass",), "slower"),
     Equivalent(
-        "content/reader.py",
+        "session/content/reader.py", "READ_AHEAD_BLOCKS = 4", "4", ("5", "3"), "only how much is read at a time"
+    ),
+    Equivalent("session/content/reader.py", _THREAD_READS.partition("\n")[0], _THREAD_READS, ("pass",), "slower"),
+    Equivalent(
+        "session/content/reader.py",
         "return decode() if self.stored.size_bytes <= BLOCK else await run_in_steps(decode)",
         "<=",
         ("<",),
         "the same in a thread",
     ),
-    Equivalent("content/reader.py", "INDEXES_KEPT = 16", "16", ("17", "15"), _CACHE),
-    Equivalent("content/reader.py", "if len(self._indexes) > INDEXES_KEPT:", ">", (">=",), _CACHE),
+    Equivalent("session/content/reader.py", "INDEXES_KEPT = 16", "16", ("17", "15"), _CACHE),
+    Equivalent("session/content/reader.py", "if len(self._indexes) > INDEXES_KEPT:", ">", (">=",), _CACHE),
     Equivalent("eviction/window.py", "self._again_at = 0.0", "0.0", ("1.0",), "no context over its mark is smaller"),
     Equivalent(
         "eviction/budget.py",
@@ -114,7 +116,7 @@ EQUIVALENT = (
         "the loop below it takes back a count whose estimate is too large",
     ),
     Equivalent("storage/directories.py", "MAX_OPEN = 64", "64", ("128", "32"), _CACHE),
-    Equivalent("content/encoding.py", "index.add(piece, 0)", "0", ("1",), _NO_PLACE),
+    Equivalent("session/content/encoding.py", "index.add(piece, 0)", "0", ("1",), _NO_PLACE),
     Equivalent(
         "storage/local.py", "OTHERS = 0o077", "0o077", ("126",), "what is its owner's alone is made so once more"
     ),
@@ -136,25 +138,29 @@ EQUIVALENT = (
         "closing releases it too",
     ),
     Equivalent(
-        "content/blocks.py",
+        "session/content/blocks.py",
         "if not data.startswith(INDEX_MAGIC) or len(data) < start + _CRC.size or len(rows) % _ROW.size:",
         "+",
         ("-",),
         "shorter data has no checksum that matches: refused all the same",
     ),
-    Equivalent("content/encoding.py", "while len(rest) >= size:", ">=", (">",), "the last piece is given out below"),
-    Equivalent("content/reader.py", "if self._last is not None and self._last[0] == number:", "0", ("1",), _CACHE),
     Equivalent(
-        "content/reader.py",
+        "session/content/encoding.py", "while len(rest) >= size:", ">=", (">",), "the last piece is given out below"
+    ),
+    Equivalent(
+        "session/content/reader.py", "if self._last is not None and self._last[0] == number:", "0", ("1",), _CACHE
+    ),
+    Equivalent(
+        "session/content/reader.py",
         "self._indexes[stored.name] = index",
         "self._indexes[stored.name] = index",
         ("pass",),
         _CACHE,
     ),
-    Equivalent("content/reader.py", "LONGEST_RUN_BLOCKS = 112", "112", ("56", "224"), _RUN),
-    Equivalent("content/reader.py", "LONGEST_RUN_AT_ONCE = 28", "28", ("29", "27"), _RUN),
+    Equivalent("session/content/reader.py", "LONGEST_RUN_BLOCKS = 112", "112", ("56", "224"), _RUN),
+    Equivalent("session/content/reader.py", "LONGEST_RUN_AT_ONCE = 28", "28", ("29", "27"), _RUN),
     Equivalent(
-        "content/readable.py",
+        "messages/readable.py",
         'size = len(data) * 3 // 4 - data[-2:].count("=") if source.get("type") == "base64" else len(data)',
         "2",
         ("3",),
@@ -169,14 +175,14 @@ EQUIVALENT = (
         _BEGUN,
     ),
     Equivalent(
-        "economics/planner.py",
+        "eviction/economics/planner.py",
         "_ANY_LOSS: Final = 1e9",
         "1e9",
         ("2000000000.0", "500000000.0"),
         "more than any session costs",
     ),
     Equivalent(
-        "economics/planner.py",
+        "eviction/economics/planner.py",
         "return saved if saved >= 0 else min(0.0, saved + ledger.read_back_cost)",
         ">=",
         (">",),
@@ -199,7 +205,7 @@ EQUIVALENT = (
     Equivalent(
         "eviction/compaction.py", "if not item_ids:", "if not item_ids:\n        return frozenset()", ("pass",), _SAME
     ),
-    Equivalent("session/names.py", "continue", "continue", ("pass",), "counted already: the loop finds what it found"),
+    Equivalent("messages/names.py", "continue", "continue", ("pass",), "counted already: the loop finds what it found"),
     Equivalent("storage/threads.py", "WAITING_THREADS: Final = 64", "64", ("128", "32"), "only how many work at once"),
     Equivalent(
         "storage/threads.py",

@@ -25,10 +25,10 @@ class Removal:
 _TEMP, _DIRS, _LOG = "storage/temp_files.py", "storage/directories.py", "storage/log_file.py"
 _SESSION, _LOCAL, _PORT, _BASE = "storage/session_dir.py", "storage/local.py", "storage/port.py", "storage/base.py"
 _FILES, _JOURNAL, _INDEX = "storage/files.py", "session/journal.py", "session/index.py"
-_CONTENT, _ENCODING, _RECOVERY = "content/reader.py", "content/encoding.py", "session/recovery.py"
-_COMPRESSION = "content/compression.py"
-_LOCK, _ERASING = "storage/lock_file.py", "cleanup/erasing.py"
-_LAYOUT, _ARCHIVE, _TRANSFER = "session/names.py", "transfer/archive.py", "transfer/sessions.py"
+_CONTENT, _ENCODING, _RECOVERY = "session/content/reader.py", "session/content/encoding.py", "session/recovery.py"
+_COMPRESSION = "session/content/compression.py"
+_LOCK, _ERASING = "storage/lock_file.py", "session/cleanup/erasing.py"
+_LAYOUT, _ARCHIVE, _TRANSFER = "messages/names.py", "session/transfer/archive.py", "session/transfer/sessions.py"
 
 SYNCS = (
     Removal("the system's sync", _PORT, "        else:\n            os.fsync(fd)", "        else:\n            pass"),
@@ -119,7 +119,7 @@ SYNCS = (
         "file.chunks, durable=False), parts, done)",
     ),
     Removal("of a new session's name, in one place", _LOCAL, "if self._sync:\n            self._fs.sync(fd)", "pass"),
-    Removal("of a growing file that ends", "content/growing.py", 'b"", sync=True', 'b"", sync=False'),
+    Removal("of a growing file that ends", "session/content/growing.py", 'b"", sync=True', 'b"", sync=False'),
 )
 
 CHECKSUMS = (
@@ -143,11 +143,11 @@ CHECKSUMS = (
     Removal("the index's end", _INDEX, """ or not data.endswith(b'"}\\n')""", ""),
     Removal(
         "a block index's",
-        "content/blocks.py",
+        "session/content/blocks.py",
         "if zlib.crc32(memoryview(data)",
         "if False and zlib.crc32(memoryview(data)",
     ),
-    Removal("a block index's kind", "content/blocks.py", "not data.startswith(INDEX_MAGIC) or ", ""),
+    Removal("a block index's kind", "session/content/blocks.py", "not data.startswith(INDEX_MAGIC) or ", ""),
     Removal("a block's", _CONTENT, "if digest(block) != index.row(number)[3]:", "if False:"),
     Removal("a known block index's", _CONTENT, "found is None or found.root != stored.digest", "found is None"),
     Removal("a kept block index's", _CONTENT, "if index.root == stored.digest:", "if True:"),
@@ -254,7 +254,7 @@ CONTAINMENT = (
         "return _is_session(fs, root_fd, session_id)",
     ),
     Removal("a session id's characters", _LAYOUT, " or not _is_safe(given):", ":"),
-    Removal("a plain name that is a path", "messages.py", "parts = check_name(raw)", "parts = (raw,)"),
+    Removal("a plain name that is a path", "tools/raw_messages.py", "parts = check_name(raw)", "parts = (raw,)"),
     Removal(
         "an id's characters",
         _LAYOUT,
@@ -328,13 +328,13 @@ CONTAINMENT = (
     ),
     Removal(
         "a growing file of a session that was closed",
-        "content/growing.py",
+        "session/content/growing.py",
         "self._check_open()\n        if self._failed",
         "pass\n        if self._failed",
     ),
     Removal(
         "a growing file that ends after its session",
-        "content/growing.py",
+        "session/content/growing.py",
         "self._check_open()\n        await self._store",
         "pass\n        await self._store",
     ),
@@ -469,14 +469,16 @@ CONTAINMENT = (
 
 CLEANUP = (
     Removal("a session's name in a store", _BASE, "if len(check_name(session_id)) != 1:", "if False:"),
-    Removal("the session id of a fork", "timeline/fork.py", "target = check_session_id(new_id)", "target = new_id"),
+    Removal(
+        "the session id of a fork", "session/timeline/fork.py", "target = check_session_id(new_id)", "target = new_id"
+    ),
     Removal(
         "the session id that is forked",
-        "timeline/fork.py",
+        "session/timeline/fork.py",
         "stores.store(check_session_id(session_id))",
         "stores.store(session_id)",
     ),
-    Removal("what a fork knows of what was removed since", "timeline/fork.py", "*rest, *later]", "*rest]"),
+    Removal("what a fork knows of what was removed since", "session/timeline/fork.py", "*rest, *later]", "*rest]"),
     Removal(
         "the tombstones of what is erased",
         _ERASING,
@@ -491,10 +493,17 @@ CLEANUP = (
         "    if new != log or isinstance(store, SharedStore):",
         "    if False:",
     ),
-    Removal("what is needed by a placeholder", "cleanup/live.py", "        if stored.item_id not in kept\n", ""),
-    Removal("the session that an agent opens, in a quota", "cleanup/sessions.py", "{*written, *running}", "written"),
     Removal(
-        "files that are counted already", "cleanup/sharing.py", "            if file in seen:", "            if False:"
+        "what is needed by a placeholder", "session/cleanup/live.py", "        if stored.item_id not in kept\n", ""
+    ),
+    Removal(
+        "the session that an agent opens, in a quota", "session/cleanup/sessions.py", "{*written, *running}", "written"
+    ),
+    Removal(
+        "files that are counted already",
+        "session/cleanup/sharing.py",
+        "            if file in seen:",
+        "            if False:",
     ),
 )
 

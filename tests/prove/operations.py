@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ctxfs.errors import ArchiveError, SessionNotFound
-from ctxfs.items import ContextItem
+from ctxfs.messages.items import ContextItem
+from ctxfs.session import export_session, import_session
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.index import INDEX_NAME, parse_index
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.port import FileSystem, OsFileSystem
-from ctxfs.transfer import export_session, import_session
 from session_items import PLACEHOLDER, evicted, tool_result
 
 __all__ = ["OPERATIONS", "SESSION_ID", "Bench", "Operation", "check", "filled", "left_behind", "try_again"]

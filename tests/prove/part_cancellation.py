@@ -22,21 +22,22 @@ from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.base import Reply, Usage
-from ctxfs.llm.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
-from ctxfs.materialize import Materialize, Materializer
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import Reply, Usage
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
 from ctxfs.session.archive import read_archive
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal_writer import JournalWriter
+from ctxfs.session.timeline.back import undone
+from ctxfs.session.timeline.bring_back import bring_back
+from ctxfs.session.timeline.fork import fork_session
+from ctxfs.storage import MemoryDisk, MemoryStore
 from ctxfs.storage.local import LocalStore
-from ctxfs.testing import MemoryDisk, MemoryStore, ScriptedModel
+from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
-from ctxfs.timeline.back import undone
-from ctxfs.timeline.bring_back import bring_back
-from ctxfs.timeline.fork import fork_session
-from ctxfs.tokens import CharsCounter
+from ctxfs.text.jsontext import codec as json_codec
+from ctxfs.tools import Materialize, Materializer
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
 from prove.cancelling import NATIVE, WAYS, backend_of, cancelled_at, is_repeated

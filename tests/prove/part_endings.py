@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ctxfs.jsontext import codec as json_codec
+from ctxfs.text.jsontext import codec as json_codec
 from prove.endings import WAYS
 from prove.parts import MEMORY, Part, Result, seed_in
 

@@ -10,10 +10,10 @@ from typing import Any
 import anyio
 
 from ctxfs.errors import InvalidToolArguments
-from ctxfs.llm.messages import ToolMessage
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.messages import ToolMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.memory import MemoryStore
-from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool
 from ctxfs.tools.retrieval import retrieval_tools
 from prove.parts import Part, Result

@@ -15,22 +15,22 @@ from ctxfs.agent.agent import Agent
 from ctxfs.agent.config import AgentConfig
 from ctxfs.context.context import Context
 from ctxfs.errors import CtxfsError
-from ctxfs.items import ItemType
-from ctxfs.llm.base import ChatModel
-from ctxfs.llm.legacy import LegacyToolCalls, render_call
-from ctxfs.llm.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
-from ctxfs.materialize import Materialize
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import ChatModel
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.legacy import LegacyToolCalls, render_call
+from ctxfs.messages.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.messages.names import ENVELOPE, TEXT
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import ENVELOPE, TEXT
 from ctxfs.testing.scripted import ScriptedModel
-from ctxfs.tokens import CharsCounter
+from ctxfs.tools import Materialize
 from ctxfs.tools.base import Tool
 from ctxfs.tools.decorator import tool
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
-from ctxfs.workspace.offload_op import ToolCallResult, ToolResultOffloadOp
-from ctxfs.workspace.service import KnowledgeService
-from ctxfs.workspace.tools import workspace_tools
+from ctxfs.tools.workspace.offload_op import ToolCallResult, ToolResultOffloadOp
+from ctxfs.tools.workspace.service import KnowledgeService
+from ctxfs.tools.workspace.tools import workspace_tools
 from prove.forgeries import EVIL, Aim, forgeries
 from prove.parts import Part, Result
 from session_items import tool_result

@@ -14,8 +14,8 @@ from typing import Any
 
 import anyio
 
-from ctxfs.history.history import History
-from ctxfs.history.parts import Part as HistoryPart
+from ctxfs.context.history.history import History
+from ctxfs.context.history.parts import Part as HistoryPart
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing.history_play import Played, play, rewritten_parts
 from prove.history_killed import conversation

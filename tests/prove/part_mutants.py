@@ -191,7 +191,7 @@ def _all_tried(
 
 def _harmless(tries: Laboratory) -> bool:
     """Whether a change that changes nothing survives: what kills the others is the change."""
-    module, before = "session/names.py", "return SAFE.fullmatch(raw) is not None"
+    module, before = "messages/names.py", "return SAFE.fullmatch(raw) is not None"
     mutant = removal(module, tries.source(module), before, "return None is not SAFE.fullmatch(raw)")
     return tries.tried(mutant).killed_by is None
 

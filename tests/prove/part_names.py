@@ -11,15 +11,15 @@ from pathlib import Path
 import anyio
 
 from ctxfs.errors import ConfigError, StorageError, UnsafePath
-from ctxfs.items import ItemType
-from ctxfs.llm.messages import Content
-from ctxfs.messages import offload_tool_result, offload_tool_results
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.messages import Content
+from ctxfs.messages.names import ENVELOPE, TEXT, Layout, NameAllocator, artifact_name, check_session_id
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import ENVELOPE, TEXT, Layout, NameAllocator, artifact_name, check_session_id
 from ctxfs.storage.base import check_name
 from ctxfs.storage.local import LocalStore
-from ctxfs.workspace.artifacts import Artifact
-from ctxfs.workspace.service import KnowledgeService
+from ctxfs.tools import offload_tool_result, offload_tool_results
+from ctxfs.tools.workspace.artifacts import Artifact
+from ctxfs.tools.workspace.service import KnowledgeService
 from prove.folding_fs import FoldingFileSystem
 from prove.hostile_ids import CURATED, folded, generated
 from prove.parts import MEMORY, Part, Result, seed_in

@@ -16,21 +16,21 @@ from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from ctxfs.content.readable import readable_text
 from ctxfs.errors import SessionLocked, SessionNotFound
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import Content, ToolMessage, UserMessage
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import Content, ToolMessage, UserMessage
+from ctxfs.messages.readable import readable_text
+from ctxfs.session import export_session, import_session
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Pinned, Record, Removed
-from ctxfs.timeline.back import Back, undone
-from ctxfs.timeline.bring_back import bring_back
-from ctxfs.timeline.fork import fork_session
-from ctxfs.tokens import CharsCounter
+from ctxfs.session.timeline.back import Back, undone
+from ctxfs.session.timeline.bring_back import bring_back
+from ctxfs.session.timeline.fork import fork_session
+from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import Tool
 from ctxfs.tools.retrieval import retrieval_tools
-from ctxfs.transfer import export_session, import_session
 from prove.crash_disk import Captured, CrashDisk, State
 from prove.crash_session import EXPORTS, ROOT, DirectStore
 from prove.parts import Part, Result, seed_in

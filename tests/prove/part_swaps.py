@@ -22,9 +22,9 @@ from typing import Self
 import anyio
 
 from ctxfs.errors import CtxfsError
+from ctxfs.messages import CharsCounter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
-from ctxfs.tokens import CharsCounter
 from ctxfs.tools.base import Tool
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import anyio
 
-from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.items import ItemType
-from ctxfs.llm.invariants import violations
-from ctxfs.materialize import Materialize, Materializer
+from ctxfs.messages.items import ItemType
 from ctxfs.testing.corruptions import CORRUPTIONS, corrupt, valid_body
+from ctxfs.testing.invariants import violations
+from ctxfs.tools import Materialize, Materializer
 from prove.parts import Part, Result, seed_in
 from prove.play import LosingStore, Policy, check_request, play
 from prove.sessions import session

@@ -17,15 +17,16 @@ from typing import Any
 import anyio
 
 from ctxfs.context.context import Context
-from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import ContextOverflow, PromptTooLong, StorageError, WriteFailed
 from ctxfs.eviction.budget import Budget
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, Block, Message, UserMessage
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import Usage
+from ctxfs.messages.messages import AssistantMessage, Block, Message, UserMessage
+from ctxfs.messages.tokens import count_content
+from ctxfs.storage import MemoryStore
 from ctxfs.storage.base import NewFile
-from ctxfs.testing import MemoryStore
-from ctxfs.tokens import CharsCounter, count_content
+from ctxfs.text.jsontext import codec as json_codec
 from prove.parts import Part, Result, seed_in
 from prove.play import Clock, Policy, check_request
 from prove.sessions import Session, Skill, Step, session

@@ -13,10 +13,10 @@ from typing import Any
 
 import anyio
 
-from ctxfs.jsontext import codec as json_codec
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import scan
 from ctxfs.session.records import ItemAdded, WriterOpened
+from ctxfs.text.jsontext import codec as json_codec
 from patience import HANGS_S
 from prove.parts import MEMORY, Part, Result
 from prove.writer_process import SESSION_ID, content_of

@@ -7,25 +7,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxfs.context.context import Context
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import ContextOverflow, NotRestorable, Overloaded, StorageError
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
 from ctxfs.eviction.eager import EagerPolicy
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.window import Window
-from ctxfs.items import ContextItem
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.base import ModelRequest, Reply, ToolSchema, Usage
-from ctxfs.llm.invariants import violations
-from ctxfs.llm.messages import AssistantMessage, Block, Content, Message
-from ctxfs.llm.serialize import to_messages_body
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import ModelRequest, Reply, ToolSchema, Usage
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import AssistantMessage, Block, Content, Message
+from ctxfs.messages.serialize import to_messages_body
+from ctxfs.messages.tokens import count_content
 from ctxfs.session.archive import read_archive
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage import MemoryStore
 from ctxfs.storage.base import NewFile
-from ctxfs.testing import MemoryStore
+from ctxfs.testing.invariants import violations
 from ctxfs.testing.strategies import TOOL_NAMES
-from ctxfs.tokens import CharsCounter, count_content
+from ctxfs.text.jsontext import codec as json_codec
 from prove.sessions import Session, Skill
 
 __all__ = ["LosingStore", "Played", "Policy", "check_request", "play"]

@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ctxfs.llm.messages import AssistantMessage, Block, Content, ToolMessage, UserMessage
+from ctxfs.messages.messages import AssistantMessage, Block, Content, ToolMessage, UserMessage
 from ctxfs.testing.strategies import HOSTILE_IDS, TOOL_NAMES, pdf, png
 
 __all__ = ["Session", "Skill", "Step", "Turn", "session"]

@@ -7,13 +7,13 @@ import pytest
 
 from ctxfs.context.context import Context
 from ctxfs.errors import NameTaken
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, Block, ToolMessage, UserMessage
-from ctxfs.materialize import Materialize, Materializer
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import Usage
+from ctxfs.messages.messages import AssistantMessage, Block, ToolMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage import MemoryStore
 from ctxfs.storage.base import NewFile
-from ctxfs.testing import MemoryStore
-from ctxfs.tokens import CharsCounter
+from ctxfs.tools import Materialize, Materializer
 from patience import HANGS_S
 from prove.cancelling import WAYS, backend_of, cancelled_at, is_repeated
 from prove.part_cancellation import AGENT_OPERATIONS, FS_OPERATIONS, OPERATIONS, cancel_everywhere, controls

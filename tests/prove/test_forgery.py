@@ -7,7 +7,7 @@ import pytest
 
 from ctxfs.agent.agent import Agent
 from ctxfs.agent.config import AgentConfig
-from ctxfs.llm.messages import ToolCall
+from ctxfs.messages.messages import ToolCall
 from ctxfs.testing.scripted import ScriptedModel
 from ctxfs.tools.decorator import tool
 from prove.forgeries import forgeries

@@ -6,8 +6,8 @@ import pytest
 
 from ctxfs.context.context import Context
 from ctxfs.errors import WriteFailed
-from ctxfs.events import ContextEvent, RecordFailed
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.eviction.events import ContextEvent, RecordFailed
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
 from failing_fs import as_port

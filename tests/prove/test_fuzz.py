@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.content.reader import ContentReader
-from ctxfs.content.stored import Stored
 from ctxfs.errors import ArchiveDamaged, CorruptContent, InvalidToolArguments
-from ctxfs.items import ItemType
-from ctxfs.jsontext.path import select_lines
+from ctxfs.messages.items import ItemType
+from ctxfs.session.content.reader import ContentReader
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.journal import scan
 from ctxfs.storage.memory import MemoryStore
+from ctxfs.text.jsontext.path import select_lines
 from prove.fuzz_targets import TARGETS, _Reader, framed
 from prove.mutating import mutants
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from ctxfs.errors import UnsafePath
+from ctxfs.messages import CharsCounter
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.local import LocalStore
-from ctxfs.tokens import CharsCounter
 from ctxfs.tools.read import read_tool
 from prove.part_swaps import KINDS, Kind, Swapper, attack, controls, kinds, session
 from prove.workers import no_threads

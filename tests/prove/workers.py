@@ -13,8 +13,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from anyio import to_thread
 
-from ctxfs.jsontext import codec as json_codec
 from ctxfs.storage.threads import without_threads
+from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["PROCESSES", "InlineExecutor", "counted_in_batches", "in_order", "no_threads"]
 

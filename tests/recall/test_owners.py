@@ -6,8 +6,9 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, History, Part, tool
 from ctxfs.errors import ConfigError
-from ctxfs.recall.past import RECALL_TOOLS
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import ScriptedModel
+from ctxfs.tools.recall.past import RECALL_TOOLS
 
 
 @tool("Get a log", ephemeral=1)

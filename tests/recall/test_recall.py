@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from ctxfs import Context, ContextFileSystem
-from ctxfs.cleanup import erase
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
-from ctxfs.recall.tools import MAX_NOTE_CHARS, MAX_NOTES, recall_tools
-from ctxfs.session import ContentRemoved
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.session import ContentRemoved, erase
 from ctxfs.tools import Tool, ToolResult
+from ctxfs.tools.recall.tools import MAX_NOTE_CHARS, MAX_NOTES, recall_tools
 from planted_facts import plant
 
 pytestmark = pytest.mark.anyio

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
+from ctxfs.agent.llm.chat_completions import to_chat_body
 from ctxfs.errors import ConfigError, ContextOverflow
 from ctxfs.eviction.budget import Budget
-from ctxfs.llm import AssistantMessage, ModelRequest, UserMessage
-from ctxfs.llm.chat_completions import to_chat_body
-from ctxfs.llm.invariants import check
-from ctxfs.llm.serialize import MessagesSerializer, to_messages_body
-from ctxfs.testing import ScriptedModel, ToolCall
-from ctxfs.timeline import past_request
+from ctxfs.messages import AssistantMessage, ModelRequest, ToolCall, UserMessage
+from ctxfs.messages.serialize import MessagesSerializer, to_messages_body
+from ctxfs.session import past_request
+from ctxfs.testing import ScriptedModel
+from ctxfs.testing.invariants import check
 
 STATUS = "[The state of your context"
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from connections import noted_connections
-from ctxfs.content.compression import zstd
 from ctxfs.errors import MissingExtra, ReplayFormatError
-from ctxfs.llm.base import Usage
-from ctxfs.recordings.formats.opencode import read_database
-from ctxfs.recordings.formats.table import BINARY_FORMATS, FORMATS, load, parse
-from ctxfs.recordings.recording import Kind, Recording, Role
+from ctxfs.lab.recordings.formats.opencode import read_database
+from ctxfs.lab.recordings.formats.table import BINARY_FORMATS, FORMATS, load, parse
+from ctxfs.lab.recordings.recording import Kind, Recording, Role
+from ctxfs.messages.base import Usage
+from ctxfs.session.content.compression import zstd
 from recording_samples import (
     ANSWER,
     MODEL,

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from ctxfs.llm.base import Usage
-from ctxfs.recordings.formats.table import parse
-from ctxfs.recordings.recording import Kind, Recording
+from ctxfs.lab.recordings.formats.table import parse
+from ctxfs.lab.recordings.recording import Kind, Recording
+from ctxfs.messages.base import Usage
 
 USAGE = {
     "input_tokens": 3,

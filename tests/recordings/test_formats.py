@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ctxfs.errors import ReplayFormatError
-from ctxfs.recordings.formats import table
-from ctxfs.recordings.recording import Kind, Recording, Role
+from ctxfs.lab.recordings.formats import table
+from ctxfs.lab.recordings.recording import Kind, Recording, Role
 
 CALL = {"type": "tool_use", "id": "t1", "name": "Read", "input": {"path": "a.py", "edits": [{"new": "one\ntwo"}]}}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "print(1)"}]}

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from ctxfs.economics.prices import ANTHROPIC_RATES
 from ctxfs.errors import ConfigError, UnsupportedCacheTtl
-from ctxfs.llm.base import Usage
-from ctxfs.recordings.discover import default_folders, recordings_in
-from ctxfs.recordings.recording import Message, ModelCall, Recording, Role
-from ctxfs.replay import PriceOptions, Report, replay_files
-from ctxfs.replay.answer import answer, check
-from ctxfs.replay.baselines import AsRecorded, Window
-from ctxfs.replay.calibration import calibrated
-from ctxfs.replay.cost import Cost, Policy, replay_session
-from ctxfs.replay.policies import Never
-from ctxfs.replay.prediction import predicted
-from ctxfs.replay.session import Session, prepare
-from ctxfs.replay.tariff import billed_calls, parse_rates, tariff_of
+from ctxfs.lab import PriceOptions, Report, replay_files
+from ctxfs.lab.recordings.discover import default_folders, recordings_in
+from ctxfs.lab.recordings.recording import Message, ModelCall, Recording, Role
+from ctxfs.lab.replay.answer import answer, check
+from ctxfs.lab.replay.baselines import AsRecorded, Window
+from ctxfs.lab.replay.calibration import calibrated
+from ctxfs.lab.replay.cost import Cost, Policy, replay_session
+from ctxfs.lab.replay.policies import Never
+from ctxfs.lab.replay.prediction import predicted
+from ctxfs.lab.replay.session import Session, prepare
+from ctxfs.lab.replay.tariff import billed_calls, parse_rates, tariff_of
+from ctxfs.messages.base import Usage
+from ctxfs.messages.rates import ANTHROPIC_RATES
 from recording_samples import claude_code
 from replay_samples import call, chars, result, text
 

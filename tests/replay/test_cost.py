@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
-from ctxfs.llm.base import Usage
-from ctxfs.recordings.recording import Message, Recording, Role
-from ctxfs.replay.cost import Cached, Policy, Replacement, Run, replay_session
-from ctxfs.replay.economic import Economic
-from ctxfs.replay.oracle import oracle_cost
-from ctxfs.replay.policies import LAB_POLICIES, Never, policy_named
-from ctxfs.replay.session import Item, Session, distinctive, prepare
+from ctxfs.lab.recordings.recording import Message, Recording, Role
+from ctxfs.lab.replay.cost import Cached, Policy, Replacement, Run, replay_session
+from ctxfs.lab.replay.economic import Economic
+from ctxfs.lab.replay.oracle import oracle_cost
+from ctxfs.lab.replay.policies import LAB_POLICIES, Never, policy_named
+from ctxfs.lab.replay.session import Item, Session, distinctive, prepare
+from ctxfs.messages.base import Usage
+from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 from replay_samples import call, chars, recordings, result, session, text
 
 NAMES = [

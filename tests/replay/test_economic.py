@@ -1,11 +1,12 @@
 """What ctxfs does, as a policy of the replay: what its planner is told of a recording."""
 
-from ctxfs.economics.prices import ANTHROPIC_RATES
-from ctxfs.llm.base import Usage
-from ctxfs.recordings.recording import Kind
-from ctxfs.replay.economic import Economic, EconomicRun
-from ctxfs.replay.session import Item, Session
-from ctxfs.tokens import CharsCounter, count_json
+from ctxfs.lab.recordings.recording import Kind
+from ctxfs.lab.replay.economic import Economic, EconomicRun
+from ctxfs.lab.replay.session import Item, Session
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import Usage
+from ctxfs.messages.rates import ANTHROPIC_RATES
+from ctxfs.messages.tokens import count_json
 
 COUNTER = CharsCounter()
 

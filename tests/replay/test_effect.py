@@ -2,14 +2,14 @@
 
 import pytest
 
-from ctxfs.economics.prices import Rates
 from ctxfs.errors import ConfigError
-from ctxfs.llm.base import Usage
-from ctxfs.models.prices import Prices
-from ctxfs.replay.effect import effect
-from ctxfs.replay.journal_costs import Account, Departure
+from ctxfs.messages.base import Usage
+from ctxfs.messages.models.prices import Prices
+from ctxfs.messages.rates import Rates
 from ctxfs.session.records import CallMade, EvictionSet
-from ctxfs.timeline.calls import Call
+from ctxfs.session.timeline.calls import Call
+from ctxfs.session.timeline.costs import Account, Departure
+from ctxfs.session.timeline.effect import effect
 
 RATES = EvictionSet(rates=Rates(read=0.1, write=1.25, output=5.0).to_mapping(), window_tokens=10_000)
 

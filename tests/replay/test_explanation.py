@@ -6,11 +6,10 @@ import pytest
 
 from ctxfs import Context, ContextFileSystem, ItemType
 from ctxfs.context.settings import economy_for
-from ctxfs.economics import EvictionPricing
 from ctxfs.errors import SessionClosed
-from ctxfs.llm import Usage
-from ctxfs.models import Prices
-from ctxfs.replay import Explanation, explain
+from ctxfs.eviction import EvictionPricing
+from ctxfs.lab import Explanation, explain
+from ctxfs.messages import Prices, Usage
 
 pytestmark = pytest.mark.anyio
 

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import pytest
 
-from ctxfs.economics.plans import Why
-from ctxfs.economics.prices import Rates
-from ctxfs.items import ContentRange, ItemType
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from ctxfs.replay.journal_costs import Account, ReadBack, account
+from ctxfs.eviction.economics.plans import Why
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ContentRange, ItemType
+from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.messages.rates import Rates
 from ctxfs.session.records import CallMade, Decided, ItemAdded, Record, Removed, Replaced, Restored
+from ctxfs.session.timeline.costs import Account, ReadBack, account
 from session_items import make_item, stored_record
 
 RATES = Rates(read=0.1, write=1.1, output=5.0)

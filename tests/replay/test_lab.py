@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.prices import ANTHROPIC_RATES
 from ctxfs.errors import ConfigError, ReplayFormatError
-from ctxfs.replay import PriceOptions, render_html, render_json, render_table, replay_files, tune_files
-from ctxfs.replay.lab import counter_named
-from ctxfs.replay.policies import LAB_POLICIES
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.lab import PriceOptions, render_html, render_json, render_table, replay_files, tune_files
+from ctxfs.lab.replay.lab import counter_named
+from ctxfs.lab.replay.policies import LAB_POLICIES
+from ctxfs.messages.rates import ANTHROPIC_RATES
 
 pytestmark = pytest.mark.slow
 

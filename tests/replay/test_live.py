@@ -15,17 +15,18 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from ctxfs.context import Context, Evicted
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.prices import ANTHROPIC_RATES
-from ctxfs.llm.messages import AssistantMessage, SystemMessage
-from ctxfs.recordings.formats.table import load
-from ctxfs.replay.cost import Cost, replay_session
-from ctxfs.replay.economic import Economic
-from ctxfs.replay.session import Item, Session, Turn, prepare
+from ctxfs.context import Context
+from ctxfs.eviction import Evicted
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.lab.recordings.formats.table import load
+from ctxfs.lab.replay.cost import Cost, replay_session
+from ctxfs.lab.replay.economic import Economic
+from ctxfs.lab.replay.session import Item, Session, Turn, prepare
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.messages import AssistantMessage, SystemMessage
+from ctxfs.messages.rates import ANTHROPIC_RATES
 from ctxfs.testing import MessagesServer
-from ctxfs.tokens import CharsCounter
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

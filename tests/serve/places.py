@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from ctxfs.storage import SessionStores, stores_at
-from ctxfs.storage.objects import ObjectSessions
-from ctxfs.storage.postgres import PostgresBucket
+from ctxfs.stores import ObjectSessions, PostgresBucket
 from storage.buckets import MemoryBucket
 from storage.contest import bucket_at
 from storage.object_servers import azurite, moto, seaweedfs

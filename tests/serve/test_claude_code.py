@@ -12,9 +12,9 @@ import anyio
 import pytest
 from mcp import Client
 
-from ctxfs.history.structured import large_texts, with_texts
-from ctxfs.serve.claude_code import HOOK, Plugin, plugin_at
-from ctxfs.serve.mcp import Server
+from ctxfs.adapters.serve.claude_code import HOOK, Plugin, plugin_at
+from ctxfs.adapters.serve.mcp import Server
+from ctxfs.context.history.structured import large_texts, with_texts
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage import stores_at
 from ctxfs.version import __version__

@@ -14,10 +14,10 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from ctxfs import History
+from ctxfs.adapters.serve.mcp import Server
 from ctxfs.cli.app import run
-from ctxfs.materialize import Materialize
-from ctxfs.serve.mcp import Server
 from ctxfs.testing import strategies
+from ctxfs.tools import Materialize
 from ctxfs.tools.base import Tool, ToolResult
 from mcp_client import client_of
 from patience import HANGS_S

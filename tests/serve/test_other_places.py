@@ -18,13 +18,13 @@ import pytest
 from mcp import Client, ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from ctxfs.adapters.serve.claude_code import HOOK, plugin_at
+from ctxfs.adapters.serve.mcp import Server, reading_server
+from ctxfs.adapters.serve.proxy import Proxy
 from ctxfs.errors import StorageError
-from ctxfs.serve.claude_code import HOOK, plugin_at
-from ctxfs.serve.mcp import Server, reading_server
-from ctxfs.serve.proxy import Proxy
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage import SessionStores, stores_at
-from ctxfs.storage.answers import Terms
+from ctxfs.stores.answers import Terms
 from ctxfs.testing import MessagesServer
 from history.test_lost_leases import Disturbed, nothing, stopped_for_long
 from mcp_client import client_of
@@ -127,7 +127,7 @@ def test_a_proxy_that_was_taken_over_stores_nothing_and_its_request_goes_on(
         ask(stale, 2, "t")
         # It has taken the session, and stops before it commits.
         bucket.before_writes = [nothing, lambda: ask(other, 3, "t")]
-        with caplog.at_level(logging.WARNING, "ctxfs.history"):
+        with caplog.at_level(logging.WARNING, "ctxfs.context"):
             ask(stale, 3, "t")
         assert "session t is locked by a writer that took the session over meanwhile" in caplog.text
         ask(stale, 3, "t")
@@ -143,7 +143,7 @@ def test_a_store_that_is_away_at_the_end_does_not_fail_the_program(
 ) -> None:
     bucket = Disturbed()
     with (
-        caplog.at_level(logging.WARNING, "ctxfs.serve"),
+        caplog.at_level(logging.WARNING, "ctxfs.adapters.serve"),
         on(stopped_for_long(bucket), server) as running,
     ):
         ask(running, 2, "t")

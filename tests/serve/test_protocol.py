@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from ctxfs.adapters.serve.mcp import Call, Server, serve_stdio
 from ctxfs.errors import ToolError
-from ctxfs.serve.mcp import Call, Server, serve_stdio
 from ctxfs.tools.base import Tool, ToolResult
 
 pytestmark = pytest.mark.anyio
@@ -87,7 +87,7 @@ async def test_what_cannot_be_answered_is_refused(message: Any, code: int, reque
 
 
 async def test_a_defect_in_a_tool_is_logged_and_does_not_end_the_server(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.ERROR, "ctxfs.serve"):
+    with caplog.at_level(logging.ERROR, "ctxfs.adapters.serve"):
         answer = await answered(request("tools/call", name="echo", arguments={"text": "fail"}))
     assert answer["error"] == {"code": -32603, "message": "echo failed: RuntimeError"}
     assert "a secret" in caplog.text

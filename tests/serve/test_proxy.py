@@ -22,11 +22,11 @@ from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.llm import AssistantMessage
-from ctxfs.llm.sse import UsageReader
-from ctxfs.serve.bodies import TooLarge, unpacked
-from ctxfs.serve.calls import branch_of, normal_path, thread_of
-from ctxfs.serve.proxy import Proxy
+from ctxfs.adapters.serve.bodies import TooLarge, unpacked
+from ctxfs.adapters.serve.calls import branch_of, normal_path, thread_of
+from ctxfs.adapters.serve.proxy import Proxy
+from ctxfs.agent.llm.sse import UsageReader
+from ctxfs.messages import AssistantMessage
 from ctxfs.testing import ChatCompletionsServer, Failure, MessagesServer, ResponsesServer
 from patience import HANGS_S
 
@@ -536,7 +536,7 @@ def test_a_conversation_is_known_by_what_its_client_says() -> None:
 
 
 def test_branches_differ_in_tools_and_in_the_first_call_only() -> None:
-    from ctxfs.history.wire_messages import MESSAGES
+    from ctxfs.context.history.wire_messages import MESSAGES
 
     def branch(body: Any) -> str:
         return branch_of(body, MESSAGES.parts_of(body))

@@ -10,8 +10,8 @@ from ctxfs.errors import UnknownItem
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.window import Window
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import ToolMessage
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import ToolMessage
 from ctxfs.session.archive import archived_items, write_archive
 from ctxfs.session.archive_reading import archived
 from ctxfs.session.records import ItemAdded, Record, Removed

@@ -8,17 +8,16 @@ from typing import Any
 import anyio
 import pytest
 
-from ctxfs.content.compression import compressor, zstd
-from ctxfs.context import Context
+from ctxfs.context import Context, History, Part
 from ctxfs.errors import ConfigError
-from ctxfs.history import History, Part
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import Content, ToolMessage
+from ctxfs.messages.names import ENVELOPE, TEXT, Layout, layout_of, layout_with
+from ctxfs.session import export_session, import_session
+from ctxfs.session.content.compression import compressor, zstd
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import ENVELOPE, TEXT, Layout, layout_of, layout_with
 from ctxfs.session.record_json import from_json, to_json
 from ctxfs.storage.memory import MemoryStore
-from ctxfs.transfer import export_session, import_session
 from session_items import make_item
 
 pytestmark = pytest.mark.anyio

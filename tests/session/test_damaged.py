@@ -12,15 +12,15 @@ import pytest
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.context.context import Context
 from ctxfs.errors import CorruptContent, SessionLocked, StorageError, Unrecorded, WriteFailed
-from ctxfs.eviction.plan import Archive, Plan
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.invariants import violations
-from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.eviction.offload_plan import Archive, Plan
+from ctxfs.messages import CharsCounter, ToolCall
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from ctxfs.session.archive_reading import archived
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
-from ctxfs.testing import ScriptedModel, ToolCall
-from ctxfs.tokens import CharsCounter
+from ctxfs.testing import ScriptedModel
+from ctxfs.testing.invariants import violations
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
 from failing_fs import FailingFileSystem, as_port

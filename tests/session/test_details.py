@@ -11,18 +11,18 @@ import pytest
 from ctxfs.context.commit import admit, evicted, trimmed
 from ctxfs.context.context import Context
 from ctxfs.errors import ConfigError, InvalidRecord, SessionClosed, UnknownItem
-from ctxfs.events import ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed
 from ctxfs.eviction.eager import EagerOffload
-from ctxfs.eviction.plan import Archive, Offload, Plan, Trim
-from ctxfs.items import ContentRange, ContextItem, ItemType
-from ctxfs.jsontext.write_stream import BLOCK
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from ctxfs.eviction.events import ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed
+from ctxfs.eviction.offload_plan import Archive, Offload, Plan, Trim
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ContentRange, ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from ctxfs.messages.names import ENVELOPE, TEXT, Layout
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.index import INDEX_NAME, parse_index
-from ctxfs.session.names import ENVELOPE, TEXT, Layout
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.memory import MemoryStore
+from ctxfs.text.jsontext.write_stream import BLOCK
 from failing_fs import FailingFileSystem, as_port
 from session_items import carried_out, claimed_item, make_item, tool_result, user_message
 

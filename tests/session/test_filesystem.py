@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from contents import CONTENTS
-from ctxfs.content.stored import Stored
 from ctxfs.errors import (
     ConfigError,
     InvalidRecord,
@@ -26,11 +25,12 @@ from ctxfs.errors import (
     UnknownItem,
     WriteFailed,
 )
-from ctxfs.items import ContentRange, ItemType
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import Content
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ContentRange, ItemType
+from ctxfs.messages.messages import Content
+from ctxfs.messages.names import ENVELOPE, TEXT, Layout
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import ENVELOPE, TEXT, Layout
 from ctxfs.storage.local import LocalStore, remove_session
 from ctxfs.storage.memory import MemoryStore
 from failing_fs import FailingFileSystem, as_port

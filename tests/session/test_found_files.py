@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from ctxfs.content.blocks import BlockIndexBuilder
-from ctxfs.content.file import ContentFile
-from ctxfs.content.reader import ContentReader, IndexCache, scan_blocks
-from ctxfs.content.stored import Stored
 from ctxfs.errors import UnknownItem
-from ctxfs.items import ItemType
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.names import ENVELOPE, TEXT, Layout
+from ctxfs.session.content.blocks import BlockIndexBuilder
+from ctxfs.session.content.file import ContentFile
+from ctxfs.session.content.reader import ContentReader, IndexCache, scan_blocks
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.index import INDEX_NAME, parse_index, render_index
 from ctxfs.session.journal import encode_line, scan
-from ctxfs.session.names import ENVELOPE, TEXT, Layout
 from ctxfs.session.recovery import Recovery
 from ctxfs.storage.memory import MemoryStore
 from session_items import evicted, tool_result

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contents import ANY_TEXT, CONTENTS
-from ctxfs.content.stored import Stored
 from ctxfs.errors import InvalidRecord
-from ctxfs.items import ContentRange, ContextItem, ItemType
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ContentRange, ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.journal import encode_line, is_whole, rewritten, scan
 from ctxfs.session.record_json import from_json, to_json
 from ctxfs.session.records import (
@@ -34,6 +33,7 @@ from ctxfs.session.records import (
     WriterOpened,
 )
 from ctxfs.session.state import SessionState, fold
+from ctxfs.text.jsontext import codec as json_codec
 from session_items import forged_line, make_item
 
 IDS = st.sampled_from(["a", "b", "c", "d"])

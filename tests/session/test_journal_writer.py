@@ -7,9 +7,9 @@ import anyio
 import pytest
 from anyio import lowlevel, to_thread, wait_all_tasks_blocked
 
-from ctxfs.content.stored import Stored
 from ctxfs.errors import SessionClosed, WriteFailed
-from ctxfs.llm.base import Usage
+from ctxfs.messages.base import Usage
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.index import INDEX_NAME, parse_index
 from ctxfs.session.journal_writer import Commit, JournalWriter

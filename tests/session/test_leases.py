@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from ctxfs.errors import ConfigError, SessionClosed, SessionLocked, SessionNotFound, WriteFailed
-from ctxfs.items import ItemType
-from ctxfs.llm.base import Usage
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ItemType
 from ctxfs.session.records import CallMade, Closed, ItemAdded, WriterOpened
 from ctxfs.session.shared import SharedFileSystem
 from ctxfs.storage.base import NewFile, Store
@@ -272,7 +272,7 @@ async def test_a_journal_that_was_cut_meanwhile_is_read_again(cut: int) -> None:
 DYING = """
 import os, sys, anyio
 from pathlib import Path
-from ctxfs.llm.base import Usage
+from ctxfs.messages.base import Usage
 from ctxfs.session.shared import SharedFileSystem
 from plain_store import PlainStore
 from session_items import tool_result, user_message

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.errors import ConfigError, UnsafePath
-from ctxfs.items import ItemType
-from ctxfs.messages import direct_file_name, listed_file_name, plain_name
-from ctxfs.session.names import (
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.names import (
     ENVELOPE,
     TEXT,
     NameAllocator,
@@ -23,6 +22,7 @@ from ctxfs.session.names import (
     session_name,
 )
 from ctxfs.storage.base import check_name
+from ctxfs.tools.raw_messages import direct_file_name, listed_file_name, plain_name
 
 HOSTILE = [
     "", ".", "..", "../../etc/passwd", "/", "a/b", "a\\b", "nul\0byte", "CON", "con.txt", "LPT1", "aux.tar.gz",

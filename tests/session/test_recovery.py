@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contents import CONTENTS
-from ctxfs.content.blocks import index_name
-from ctxfs.content.file import ContentFile
-from ctxfs.content.stored import Stored
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import Content, ToolMessage
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import Content, ToolMessage
+from ctxfs.messages.names import ENVELOPE, TEXT, Layout
+from ctxfs.session.content.blocks import index_name
+from ctxfs.session.content.file import ContentFile
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.discovery import parse_header
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.index import INDEX_NAME, parse_index, render_index
-from ctxfs.session.names import ENVELOPE, TEXT, Layout
 from ctxfs.session.records import ContentRemoved
 from ctxfs.session.recovery import Recovery
 from ctxfs.storage.memory import MemoryStore

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from ctxfs.errors import NotRestorable
-from ctxfs.items import ContentRange, ItemType
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
-from ctxfs.session.names import short_name
+from ctxfs.messages.items import ContentRange, ItemType
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.messages.names import short_name
 from ctxfs.session.record_json import from_json, to_json
 from ctxfs.session.records import (
     Closed,

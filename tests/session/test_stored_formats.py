@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from ctxfs.content.blocks import BlockIndex, BlockIndexBuilder
-from ctxfs.content.encoding import RawBytes, first_block
-from ctxfs.content.file import ContentFile
-from ctxfs.items import ItemType
+from ctxfs.messages.items import ItemType
+from ctxfs.session.content.blocks import BlockIndex, BlockIndexBuilder
+from ctxfs.session.content.encoding import RawBytes, first_block
+from ctxfs.session.content.file import ContentFile
 from ctxfs.session.discovery import parse_header
 from ctxfs.session.index import parse_index, render_index
 from ctxfs.session.journal import encode_line, scan

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.content.blocks import BlockIndex
-from ctxfs.content.compression import zstd
-from ctxfs.items import ItemType
-from ctxfs.llm.messages import ToolMessage
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.messages import ToolMessage
+from ctxfs.messages.names import COMPRESSED_SUFFIX, ENVELOPE, TEXT, Layout
+from ctxfs.session.content.blocks import BlockIndex
+from ctxfs.session.content.compression import zstd
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.index import parse_index, render_index
-from ctxfs.session.names import COMPRESSED_SUFFIX, ENVELOPE, TEXT, Layout
 from session_items import make_item
 
 PLAIN = replace(ENVELOPE, compress_from_chars=0)

@@ -7,7 +7,8 @@ from functools import partial
 from typing import Literal
 
 from ctxfs.errors import NotStored, StorageError, WriteFailed
-from ctxfs.storage.objects import NoAnswer, Taken
+from ctxfs.storage import NoAnswer
+from ctxfs.stores import Taken
 
 Fate = Literal["done", "lost", "answer lost", "refused", "delayed"]
 """What becomes of a request that writes; "delayed": it is done before the next request."""

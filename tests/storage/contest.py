@@ -35,11 +35,10 @@ sys.path[:0] = [str(TESTS)] if str(TESTS) not in sys.path else []
 
 from ctxfs.errors import SessionLocked, StorageError, WriteFailed  # noqa: E402 - a program, and a module
 from ctxfs.storage import NewFile  # noqa: E402
-from ctxfs.storage.answers import Terms  # noqa: E402
-from ctxfs.storage.objects import Bucket, open_bucket  # noqa: E402
-from ctxfs.storage.objects.opened import OpenedObjectSession  # noqa: E402
-from ctxfs.storage.opened import OpenedSession  # noqa: E402
-from ctxfs.storage.postgres import PostgresBucket  # noqa: E402
+from ctxfs.stores import Bucket, PostgresBucket, open_bucket  # noqa: E402
+from ctxfs.stores.answers import Terms  # noqa: E402
+from ctxfs.stores.objects.opened import OpenedObjectSession  # noqa: E402
+from ctxfs.stores.opened import OpenedSession  # noqa: E402
 from patience import HANGS_S  # noqa: E402
 
 

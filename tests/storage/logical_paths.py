@@ -1,10 +1,10 @@
 """What the model's tools find by a path that names no directory: ``ctxfs://session/…``."""
 
 from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
-from ctxfs.recall import recall_tools
+from ctxfs.messages import ToolCall
 from ctxfs.storage import SessionStores
-from ctxfs.testing import ScriptedModel, ToolCall
-from ctxfs.tools import Tool, retrieval_tools
+from ctxfs.testing import ScriptedModel
+from ctxfs.tools import Tool, recall_tools, retrieval_tools
 
 __all__ = ["check_tools_at_logical_paths"]
 

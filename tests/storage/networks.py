@@ -8,7 +8,7 @@ from uuid import uuid4
 import anyio
 
 from ctxfs.storage import SharedStore
-from ctxfs.storage.objects import Bucket, ObjectStore
+from ctxfs.stores import Bucket, ObjectStore
 from ctxfs.testing.network import Network
 from ctxfs.testing.shared_store_conformance import Machine, SharedStoreConformance
 

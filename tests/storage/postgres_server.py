@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from ctxfs.errors import NotStored, StorageError
-from ctxfs.storage.postgres import PostgresBucket
+from ctxfs.stores import PostgresBucket
 from patience import HANGS_S
 from storage.object_servers import free_ports
 

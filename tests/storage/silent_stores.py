@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Literal
 
 from ctxfs.errors import OutcomeUnknown, StorageError
+from ctxfs.storage import NoAnswer
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.local_sessions import LocalSessions
 from ctxfs.storage.memory import MemoryDisk, MemorySessions, MemoryStore
-from ctxfs.storage.objects import NoAnswer, ObjectSessions
 from ctxfs.storage.sessions import SessionStores
+from ctxfs.stores import ObjectSessions
 from storage.buckets import Fate, MemoryBucket
 
 __all__ = ["PLACES", "Line", "place"]

@@ -4,7 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from ctxfs.storage.objects.bucket import open_bucket
+from ctxfs.stores.objects.bucket import open_bucket
 
 
 def test_the_directory_is_the_owners_alone(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from ctxfs import ContextFileSystem
 from ctxfs.errors import ConfigError, NotStored, OutcomeUnknown, SessionLocked, WriteFailed
 from ctxfs.storage import NewFile
-from ctxfs.storage.answers import Terms
-from ctxfs.storage.objects import ObjectStore, ReadCache, session_ids
-from ctxfs.storage.objects.opened import OpenedObjectSession
-from ctxfs.storage.objects.segments import Located, within
+from ctxfs.stores import ObjectStore, ReadCache, session_ids
+from ctxfs.stores.answers import Terms
+from ctxfs.stores.objects.opened import OpenedObjectSession
+from ctxfs.stores.objects.segments import Located, within
 from storage.buckets import Fate, MemoryBucket
 from storage.test_objects import Clock, commit, lines, opened
 
@@ -297,7 +297,7 @@ def test_a_cache_of_no_size_is_refused(tmp_path: Path) -> None:
 FORKED = """
 import os, sys
 from ctxfs.errors import StorageError
-from ctxfs.storage.objects import open_bucket
+from ctxfs.stores import open_bucket
 bucket = open_bucket("memory:///")
 bucket.put("a", b"1")
 if (child := os.fork()) == 0:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ctxfs.storage import SharedStore
-from ctxfs.storage.objects import ObjectSessions
+from ctxfs.stores import ObjectSessions
 from ctxfs.testing.shared_store_conformance import Machine, SharedStoreConformance
 from storage.contest import CONTROLS, TAKE_OVERS, bucket_at, contest
 from storage.logical_paths import check_tools_at_logical_paths

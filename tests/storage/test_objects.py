@@ -18,11 +18,11 @@ from ctxfs.errors import (
     WriteFailed,
 )
 from ctxfs.storage import NewFile, SharedStore, Store
-from ctxfs.storage.answers import Terms
-from ctxfs.storage.objects import Bucket, ObjectStore, open_bucket
-from ctxfs.storage.objects.opened import OpenedObjectSession
-from ctxfs.storage.objects.row import session_prefix
-from ctxfs.storage.objects.segments import chunks_to_read
+from ctxfs.stores import Bucket, ObjectStore, open_bucket
+from ctxfs.stores.answers import Terms
+from ctxfs.stores.objects.opened import OpenedObjectSession
+from ctxfs.stores.objects.row import session_prefix
+from ctxfs.stores.objects.segments import chunks_to_read
 from ctxfs.testing.shared_store_conformance import Machine, SharedStoreConformance
 from ctxfs.testing.store_conformance import StoreConformance
 from storage.buckets import Fate, MemoryBucket

@@ -14,8 +14,8 @@ from ctxfs.cli.app import run
 from ctxfs.errors import ConfigError, NotStored, OutcomeUnknown, StorageError, StoreRefused, WriteFailed
 from ctxfs.storage import NewFile, stores_at
 from ctxfs.storage.failures import NoAnswer, NotSent
-from ctxfs.storage.objects import ObjectStore, Taken
-from ctxfs.storage.postgres import SCHEMA_VERSION, PostgresBucket
+from ctxfs.stores import ObjectStore, PostgresBucket, Taken
+from ctxfs.stores.postgres import SCHEMA_VERSION
 from patience import HANGS_S
 from storage.contest import CONTROLS, TAKE_OVERS, contest
 from storage.networks import OverwritingBucket, found_out
@@ -299,7 +299,7 @@ def test_idle_connections_are_closed(server: Postgres) -> None:
 FORKED = """
 import os, sys
 import psycopg
-from ctxfs.storage.postgres import PostgresBucket
+from ctxfs.stores import PostgresBucket
 bucket = PostgresBucket(sys.argv[1] + "&application_name=forked")
 bucket.put("fork", b"1")
 if (child := os.fork()) == 0:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from ctxfs.errors import WriteFailed
+from ctxfs.session import export_session, import_session
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.files import write_file
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
-from ctxfs.transfer import export_session, import_session
 from prove.crash_disk import Captured, CrashDisk
 from session_items import tool_result
 

@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from ctxfs.errors import ConfigError, StorageError, StoreRefused
-from ctxfs.storage.objects import Bucket, ObjectStore, open_bucket
+from ctxfs.stores import Bucket, ObjectStore, open_bucket
 
 OPTIONS = {"region": "us-east-1", "access_key_id": "key", "secret_access_key": "secret"}
 

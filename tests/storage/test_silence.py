@@ -12,11 +12,10 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.errors import CtxfsError, OutcomeUnknown, SessionLocked
-from ctxfs.llm import ToolCall
+from ctxfs.messages import ToolCall
 from ctxfs.storage import NewFile
-from ctxfs.storage.objects import Bucket, ObjectSessions, ObjectStore, open_bucket
-from ctxfs.storage.postgres import PostgresBucket
 from ctxfs.storage.threads import uninterrupted
+from ctxfs.stores import Bucket, ObjectSessions, ObjectStore, PostgresBucket, open_bucket
 from ctxfs.testing import ScriptedModel
 from ctxfs.testing.network import Network
 from storage.buckets import MemoryBucket

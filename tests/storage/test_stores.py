@@ -11,16 +11,14 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, History, tool
 from ctxfs.errors import ConfigError, SessionNotFound, StorageError
-from ctxfs.llm import UserMessage
-from ctxfs.materialize import Materialize
-from ctxfs.recall import recall_tools
+from ctxfs.messages import ToolCall, UserMessage
 from ctxfs.storage import LocalSessions, SessionStores, stores_at
 from ctxfs.storage.memory import MemorySessions
-from ctxfs.storage.objects import ObjectSessions
 from ctxfs.storage.threads import WAITING_THREADS
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.stores import ObjectSessions
+from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
-from ctxfs.tools import Bash, retrieval_tools
+from ctxfs.tools import Bash, Materialize, recall_tools, retrieval_tools
 from patience import HANGS_S
 from storage.buckets import MemoryBucket
 from storage.logical_paths import check_tools_at_logical_paths
@@ -239,7 +237,7 @@ def test_a_place_and_a_directory_are_refused_together(tmp_path: Path) -> None:
 
 
 def test_nothing_names_the_local_store_but_its_own_modules() -> None:
-    own = {"local.py", "local_sessions.py", "new_session.py", "stores.py", "__init__.py"}
+    own = {"local.py", "local_sessions.py", "new_session.py", "urls.py", "__init__.py"}
     for path in SOURCE.rglob("*.py"):
         if path.parent.name == "storage" and path.name in own:
             continue

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from ctxfs.errors import NotStored
 from ctxfs.storage.local_sessions import LocalSessions
-from ctxfs.storage.objects import Bucket, ObjectSessions
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.storage.sessions import SessionStores
-from ctxfs.storage.stores import stores_at
 from ctxfs.storage.trial import Trial, try_stores
+from ctxfs.storage.urls import stores_at
+from ctxfs.stores import Bucket, ObjectSessions
 from ctxfs.testing.network import Network
 from storage.buckets import MemoryBucket
 from storage.networks import NetworkBucket, OverwritingBucket

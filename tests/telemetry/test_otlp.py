@@ -17,8 +17,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.telemetry import Telemetry
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.agent import Telemetry
+from ctxfs.messages import ToolCall
+from ctxfs.testing import ScriptedModel
 
 
 @tool("Read a chapter", ephemeral=1)

@@ -16,13 +16,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from ctxfs import Agent, AgentConfig, Context, tool
+from ctxfs.agent import Telemetry
+from ctxfs.agent.telemetry import names
+from ctxfs.context import History, Part
 from ctxfs.errors import ConfigError, InvalidReply, StorageError, WriteFailed
-from ctxfs.events import Compacted, ContextEvent, OffloadFailed, RecordFailed, SummaryFailed
-from ctxfs.history import History, Part
-from ctxfs.llm import ModelRequest, UserMessage
-from ctxfs.llm.base import Usage
-from ctxfs.telemetry import Telemetry, names
-from ctxfs.testing import Failure, MessagesServer, ScriptedModel, ToolCall
+from ctxfs.eviction.events import Compacted, ContextEvent, OffloadFailed, RecordFailed, SummaryFailed
+from ctxfs.messages import ModelRequest, ToolCall, UserMessage
+from ctxfs.messages.base import Usage
+from ctxfs.testing import Failure, MessagesServer, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 
@@ -125,8 +126,8 @@ async def test_content_is_sent_where_it_is_asked_for(collected: Collected, tmp_p
 
 
 async def test_a_call_that_fails_is_an_error_and_its_retries_are_events(collected: Collected, tmp_path: Path) -> None:
+    from ctxfs.agent import ChatAnthropic
     from ctxfs.errors import InvalidRequest
-    from ctxfs.llm import ChatAnthropic
 
     async def no_wait(_: float) -> None:
         return
@@ -225,7 +226,7 @@ def test_without_the_package_it_says_what_to_install_and_the_agent_works() -> No
 import sys
 sys.modules["opentelemetry"] = None
 from ctxfs import Agent, AgentConfig
-from ctxfs.telemetry import Telemetry
+from ctxfs.agent import Telemetry
 from ctxfs.testing import ScriptedModel
 Agent(ScriptedModel([]), AgentConfig())
 try:

@@ -7,7 +7,8 @@ from typing import Any
 import openai
 import pytest
 
-from ctxfs.testing import Broken, ChatCompletionsServer, Cut, Failure, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import Broken, ChatCompletionsServer, Cut, Failure
 
 CALLS: Any = ["Reading.", ToolCall("Read", {"path": "p" * 60}), ToolCall("Read", {})]
 QUESTION: Any = [{"role": "user", "content": "q"}]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from ctxfs.context.history.history import History
+from ctxfs.context.history.parts import Part
 from ctxfs.errors import CtxfsError
-from ctxfs.history.history import History
-from ctxfs.history.parts import Part
 from ctxfs.testing.history_conformance import HistoryConformance, violations
 from ctxfs.testing.history_play import play, rewritten_parts
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ctxfs.llm.base import Usage
+from ctxfs.messages.base import Usage
 from ctxfs.testing import PromptCache
 
 

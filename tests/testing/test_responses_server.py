@@ -7,8 +7,8 @@ import httpx2
 import openai
 import pytest
 
-from ctxfs.llm import AssistantMessage
-from ctxfs.testing import Broken, Cut, Failure, ResponsesServer, ToolCall
+from ctxfs.messages import AssistantMessage, ToolCall
+from ctxfs.testing import Broken, Cut, Failure, ResponsesServer
 from patience import HANGS_S
 
 CALLS: Any = ["Reading.", ToolCall("Read", {"path": "p" * 60}), ToolCall("Read", {})]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ctxfs.errors import InvalidRequest, RateLimited, TranscriptError
-from ctxfs.llm import (
+from ctxfs.messages import (
     AssistantMessage,
     Message,
     ModelRequest,
@@ -15,11 +15,12 @@ from ctxfs.llm import (
     SystemMessage,
     TextDelta,
     ThinkingDelta,
+    ToolCall,
     ToolMessage,
     Usage,
     UserMessage,
 )
-from ctxfs.testing import Cut, ScriptedModel, ToolCall
+from ctxfs.testing import Cut, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ctxfs.llm import AssistantMessage
-from ctxfs.testing import Broken, Failure, MessagesServer, ToolCall
+from ctxfs.messages import AssistantMessage, ToolCall
+from ctxfs.testing import Broken, Failure, MessagesServer
 from ctxfs.testing.corruptions import CORRUPTIONS, corrupt, valid_body
 
 HEADERS = {"x-api-key": "test", "anthropic-version": "2023-06-01", "content-type": "application/json"}

@@ -8,7 +8,7 @@ from contextlib import suppress
 from hypothesis import Phase, find, settings
 from hypothesis.errors import NoSuchExample
 
-from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage
+from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage
 from ctxfs.testing.strategies import transcripts
 
 Transcript = tuple[Message, ...]

@@ -8,7 +8,8 @@ import httpx2
 import pytest
 from anthropic.lib.tools import BetaFunctionTool
 
-from ctxfs.testing import Broken, Failure, MessagesServer, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import Broken, Failure, MessagesServer
 from ctxfs.testing.threads import THREADS_BETA
 from patience import HANGS_S
 

@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from ctxfs.cleanup import erase, prune_session
 from ctxfs.context.context import Context
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import (
     ConfigError,
     ContentGone,
@@ -19,22 +16,25 @@ from ctxfs.errors import (
     ToolDefinitionError,
     UnknownItem,
 )
-from ctxfs.events import Evicted
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.events import Evicted
 from ctxfs.eviction.window import Window
-from ctxfs.items import ContentRange, ContextItem, ItemType
-from ctxfs.llm.base import Reply, Usage
-from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from ctxfs.recall import recall_tools
-from ctxfs.replay.journal_costs import account
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import Reply, Usage
+from ctxfs.messages.items import ContentRange, ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.session import erase, prune_session
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ContentRemoved, ItemAdded, Pinned, Record, Removed, Replaced, Undone
-from ctxfs.testing import MemoryStore
-from ctxfs.timeline.back import Back, undone
-from ctxfs.timeline.reading import read_timeline
-from ctxfs.timeline.timeline import Timeline
-from ctxfs.tokens import CharsCounter
+from ctxfs.session.timeline.back import Back, undone
+from ctxfs.session.timeline.costs import account
+from ctxfs.session.timeline.reading import read_timeline
+from ctxfs.session.timeline.timeline import Timeline
+from ctxfs.storage import MemoryStore
+from ctxfs.tools import recall_tools
 from ctxfs.tools.decorator import tool
 from session_items import make_item, stored_record
 

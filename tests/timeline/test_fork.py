@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from ctxfs.cleanup import erase
-from ctxfs.cleanup.contents import remove_contents
 from ctxfs.context.context import Context
 from ctxfs.errors import ConfigError, ContentGone, SessionExists, SessionNotFound, UnknownCall, WriteFailed
-from ctxfs.items import ItemType
-from ctxfs.llm.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.session import erase
 from ctxfs.session.archive import write_archive
+from ctxfs.session.cleanup.contents import remove_contents
 from ctxfs.session.filesystem import ContextFileSystem, list_sessions, remove_session
 from ctxfs.session.records import SessionStarted
+from ctxfs.session.timeline.fork import fork_session
+from ctxfs.session.timeline.reading import read_timeline
+from ctxfs.session.transfer.sessions import export_session
+from ctxfs.storage import MemoryStore
 from ctxfs.storage.memory import MemorySessions
 from ctxfs.storage.port import OsFileSystem
-from ctxfs.testing import MemoryStore
-from ctxfs.timeline.fork import fork_session
-from ctxfs.timeline.reading import read_timeline
-from ctxfs.tokens import CharsCounter
 from ctxfs.tools.read import read_tool
-from ctxfs.transfer.sessions import export_session
 from failing_fs import FailingFileSystem, as_port
 from session_items import claimed_item, make_item, user_message
 

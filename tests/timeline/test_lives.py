@@ -7,15 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.cleanup.eraser import held, related
-from ctxfs.cleanup.live import plan_prune
 from ctxfs.errors import CtxfsError
-from ctxfs.items import ContentRange, ItemType
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
-from ctxfs.recall.past import Past
-from ctxfs.replay.effect import effect
-from ctxfs.replay.journal_costs import account
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ContentRange, ItemType
+from ctxfs.messages.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.session.cleanup.eraser import held, related
+from ctxfs.session.cleanup.live import plan_prune
 from ctxfs.session.journal import encode_line, scan
 from ctxfs.session.records import (
     CallMade,
@@ -31,9 +28,12 @@ from ctxfs.session.records import (
     Undone,
 )
 from ctxfs.session.recovery import Recovery
-from ctxfs.timeline.back import pinned, restored, undone
-from ctxfs.timeline.lives import Lives, input_ids
-from ctxfs.timeline.timeline import Timeline
+from ctxfs.session.timeline.back import pinned, restored, undone
+from ctxfs.session.timeline.costs import account
+from ctxfs.session.timeline.effect import effect
+from ctxfs.session.timeline.lives import Lives, input_ids
+from ctxfs.session.timeline.timeline import Timeline
+from ctxfs.tools.recall.past import Past
 from ctxfs.view.activity import Activity
 from ctxfs.view.activity_builder import ActivityBuilder
 from ctxfs.view.call_panel import call_panel

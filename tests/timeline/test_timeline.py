@@ -13,15 +13,16 @@ from ctxfs.agent.config import AgentConfig
 from ctxfs.context.context import Context
 from ctxfs.errors import ConfigError, UnknownCall
 from ctxfs.eviction.budget import Budget
-from ctxfs.items import ItemType
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade, Decided, ItemAdded, RequestSent, ToolsDefined
-from ctxfs.testing import MemoryStore, ScriptedModel
-from ctxfs.timeline.reading import past_request, read_timeline
-from ctxfs.timeline.timeline import Timeline
-from ctxfs.tokens import CharsCounter
+from ctxfs.session.timeline.reading import past_request, read_timeline
+from ctxfs.session.timeline.timeline import Timeline
+from ctxfs.storage import MemoryStore
+from ctxfs.testing import ScriptedModel
 from ctxfs.tools.decorator import tool
 from session_items import make_item
 

@@ -15,16 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs import Agent, AgentConfig, ContextFileSystem
-from ctxfs.content.blocks import RAW_BLOCK
-from ctxfs.content.encoding import RawBytes
-from ctxfs.content.file import ContentFile
-from ctxfs.content.growing import GrowingBlocks
 from ctxfs.errors import ConfigError
-from ctxfs.items import ContentRange, ItemType
-from ctxfs.llm.messages import ToolCall
-from ctxfs.materialize import Materialize
+from ctxfs.messages.items import ContentRange, ItemType
+from ctxfs.messages.messages import ToolCall
+from ctxfs.session.content.blocks import RAW_BLOCK
+from ctxfs.session.content.encoding import RawBytes
+from ctxfs.session.content.file import ContentFile
+from ctxfs.session.content.growing import GrowingBlocks
+from ctxfs.storage import MemoryStore
 from ctxfs.storage.local import LocalStore
-from ctxfs.testing import MemoryStore, ScriptedModel
+from ctxfs.testing import ScriptedModel
+from ctxfs.tools import Materialize
 from ctxfs.tools.base import ToolResult
 from ctxfs.tools.bash import Bash, bash_tool
 from ctxfs.tools.retrieval import retrieval_tools

@@ -9,11 +9,10 @@ import pytest
 
 from ctxfs import Agent, AgentConfig
 from ctxfs.errors import ConfigError, CtxfsError, SessionNotFound, UnknownItem, UnsafePath
-from ctxfs.recall import recall_tools
+from ctxfs.messages import ToolCall
 from ctxfs.session import ContextFileSystem
-from ctxfs.testing import ScriptedModel, ToolCall
-from ctxfs.tools import Tool, read_tool, retrieval_tools
-from ctxfs.workspace import ToolResultOffload
+from ctxfs.testing import ScriptedModel
+from ctxfs.tools import Tool, ToolResultOffload, read_tool, recall_tools, retrieval_tools
 from session_items import tool_result
 
 pytestmark = pytest.mark.anyio

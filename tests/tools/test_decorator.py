@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from ctxfs.errors import InvalidToolArguments, ToolDefinitionError, ToolError
-from ctxfs.llm.messages import Content
+from ctxfs.messages.messages import Content
 from ctxfs.testing.strategies import png
 from ctxfs.tools import Tool, ToolResult, tool
 from patience import HANGS_S

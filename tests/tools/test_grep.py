@@ -7,16 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctxfs.errors import InvalidToolArguments
-from ctxfs.steps import CpuBudget
-from ctxfs.tools.grep import (
-    CHUNK_BYTES,
-    MOST_COUNTED,
-    FoundLine,
-    LineChunks,
-    LineSearch,
-    SearchedPart,
-    search_part,
-)
+from ctxfs.text.steps import CpuBudget
+from ctxfs.tools.grep import CHUNK_BYTES, MOST_COUNTED, FoundLine, LineChunks, LineSearch, SearchedPart, search_part
 from ctxfs.tools.line_pattern import LinePattern
 
 PATTERNS = (

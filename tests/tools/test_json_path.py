@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.errors import InvalidToolArguments, WorkLimitReached
-from ctxfs.jsontext.path import PathStep, parse_path, select_lines
-from ctxfs.steps import Abandoned, CpuBudget, Waiting
+from ctxfs.text.jsontext.path import PathStep, parse_path, select_lines
+from ctxfs.text.steps import Abandoned, CpuBudget, Waiting
 
 DATA = {
     "rows": [{"id": n, "name": f"name {n}", "tags": ["a", "b"][: n % 3]} for n in range(30)],

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.errors import WorkLimitReached
-from ctxfs.steps import Abandoned, CpuBudget, Waiting
+from ctxfs.text.steps import Abandoned, CpuBudget, Waiting
 from ctxfs.tools.grep import LineSearch, search_part
 from ctxfs.tools.line_pattern import LinePattern, Match, SearchStopped
 from ctxfs.tools.pattern_prefix import prefix_pattern

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from ctxfs.errors import ToolError
-from ctxfs.items import ContentRange
-from ctxfs.llm.messages import Content
+from ctxfs.messages import default_counter
+from ctxfs.messages.items import ContentRange
+from ctxfs.messages.messages import Content
+from ctxfs.messages.names import short_name
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import short_name
 from ctxfs.storage.port import OsFileSystem
-from ctxfs.tokens import default_counter
 from ctxfs.tools import Tool, ToolResult, read_tool
 from ctxfs.tools.files import Roots
 from images import gif, jpeg, png, webp_lossy

@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.errors import CorruptContent, WorkLimitReached
-from ctxfs.items import ContentRange
-from ctxfs.llm.messages import Content
+from ctxfs.messages import default_counter
+from ctxfs.messages.items import ContentRange
+from ctxfs.messages.messages import Content
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.steps import CpuBudget
 from ctxfs.storage.memory import MemoryStore
-from ctxfs.tokens import default_counter
+from ctxfs.text.steps import CpuBudget
 from ctxfs.tools import ToolResult, read_tool, retrieval_tools
 from ctxfs.tools.grep_page import grep_page
 from ctxfs.tools.line_pattern import MAX_CPU_S, LinePattern

@@ -21,11 +21,9 @@ from ctxfs.errors import (
     UnknownItem,
     WriteFailed,
 )
-from ctxfs.recall import recall_tools
 from ctxfs.session import ContextFileSystem
-from ctxfs.tools import Tool, read_tool, retrieval_tools
+from ctxfs.tools import Tool, ToolResultOffload, read_tool, recall_tools, retrieval_tools
 from ctxfs.tools.base import told
-from ctxfs.workspace import ToolResultOffload
 from session_items import tool_result
 
 FOR_DEVELOPERS = re.compile(r"`|ctxfs |async with|open\(|close|pip install|--\w|backup|export")

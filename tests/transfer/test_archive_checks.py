@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from anyio import to_thread
 
-from ctxfs.content.stored import Stored
 from ctxfs.errors import ArchiveDamaged, ArchiveError, ArchiveTooLarge, ArchiveUnsafe, ConfigError, SessionExists
+from ctxfs.session import export_session, import_session
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import scan
 from ctxfs.session.record_json import to_json
 from ctxfs.session.records import Record, SessionStarted
+from ctxfs.session.transfer.archive import ArchiveWriter
 from ctxfs.storage.port import OsFileSystem
-from ctxfs.transfer import export_session, import_session
-from ctxfs.transfer.archive import ArchiveWriter
 from session_items import forged_line, tool_result
 
 pytestmark = pytest.mark.anyio

@@ -8,12 +8,13 @@ import pytest
 from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
 from ctxfs.cli.app import run
 from ctxfs.errors import CtxfsError, SessionDiverged, SessionNotFound
+from ctxfs.messages import ToolCall
+from ctxfs.session import copy_session
 from ctxfs.storage import LocalSessions, SessionStores
 from ctxfs.storage.memory import MemorySessions
-from ctxfs.storage.objects import ObjectSessions
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.stores import ObjectSessions
+from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
-from ctxfs.transfer import copy_session
 from storage.buckets import MemoryBucket
 
 pytestmark = pytest.mark.anyio

@@ -18,8 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ctxfs.content.compression import zstd
-from ctxfs.content.stored import Stored
 from ctxfs.errors import (
     ArchiveDamaged,
     ArchiveError,
@@ -32,18 +30,20 @@ from ctxfs.errors import (
     SessionExists,
     SessionNotFound,
 )
-from ctxfs.items import ItemType
-from ctxfs.jsontext.write_stream import BLOCK
-from ctxfs.llm.messages import Content, ToolMessage
-from ctxfs.placeholder.text import render
+from ctxfs.eviction.placeholder.text import render
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.messages import Content, ToolMessage
+from ctxfs.messages.names import ENVELOPE, TEXT, Layout
+from ctxfs.session import export_session, import_session
+from ctxfs.session.content.compression import zstd
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import encode_line, scan
-from ctxfs.session.names import ENVELOPE, TEXT, Layout
 from ctxfs.session.record_json import to_json
 from ctxfs.session.records import Record, SessionStarted
 from ctxfs.storage.port import OsFileSystem
+from ctxfs.text.jsontext.write_stream import BLOCK
 from ctxfs.tools.read import read_tool
-from ctxfs.transfer import export_session, import_session
 from prove.cancelling import cancelled_at
 from session_items import forged_line, tool_result
 

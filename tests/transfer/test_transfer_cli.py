@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from ctxfs.cli import app
-from ctxfs.workspace import Artifact, KnowledgeService
+from ctxfs.tools import Artifact, KnowledgeService
 
 
 @pytest.fixture

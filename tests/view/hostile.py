@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ctxfs.context.context import Context
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 
 __all__ = ["HOSTILE", "make_hostile"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 
-from ctxfs.replay.recorded_page import RecordedFiles
+from ctxfs.lab.replay.recorded_page import RecordedFiles
 from ctxfs.storage import LocalSessions, SessionStores
 from ctxfs.view.server import ViewServer
 

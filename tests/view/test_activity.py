@@ -5,20 +5,11 @@ from typing import Any
 
 import pytest
 
-from ctxfs.items import ContentRange, ItemType
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from ctxfs.models.prices import Prices
-from ctxfs.session.records import (
-    CallMade,
-    Decided,
-    EvictionSet,
-    ItemAdded,
-    Record,
-    Removed,
-    Replaced,
-    Restored,
-)
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ContentRange, ItemType
+from ctxfs.messages.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from ctxfs.messages.models.prices import Prices
+from ctxfs.session.records import CallMade, Decided, EvictionSet, ItemAdded, Record, Removed, Replaced, Restored
 from ctxfs.view.activity import Activity, EventKind, Part
 from ctxfs.view.activity_builder import ActivityBuilder
 from session_items import make_item, stored_record

@@ -11,11 +11,11 @@ import pytest
 
 import recording_samples as samples
 from ctxfs.cli.app import run
+from ctxfs.context import History, Part
 from ctxfs.context.context import Context
 from ctxfs.errors import ConfigError
-from ctxfs.history import History, Part
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, UserMessage
+from ctxfs.messages.base import Usage
+from ctxfs.messages.messages import AssistantMessage, UserMessage
 from ctxfs.storage import LocalSessions
 from ctxfs.view.app import MOST_STREAMS
 from ctxfs.view.server import ViewServer

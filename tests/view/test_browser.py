@@ -12,7 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
 from ctxfs.context.context import Context
-from ctxfs.llm.messages import AssistantMessage, UserMessage
+from ctxfs.messages.messages import AssistantMessage, UserMessage
 from view.chromium import leads_to, watched
 from view.served import serving
 from view_session import SESSION

@@ -1,8 +1,8 @@
 """What the page shows of one call."""
 
-from ctxfs.llm.base import Usage
+from ctxfs.messages.base import Usage
 from ctxfs.session.records import CallMade, Decided, Record
-from ctxfs.timeline.timeline import Timeline
+from ctxfs.session.timeline.timeline import Timeline
 from ctxfs.view.activity_builder import ActivityBuilder
 from ctxfs.view.call_panel import CallPanel, call_panel
 from session_items import stored_record

@@ -11,8 +11,8 @@ from playwright.sync_api import expect
 
 from ctxfs.cli.app import run
 from ctxfs.context.context import Context
-from ctxfs.llm.messages import AssistantMessage, ToolMessage, UserMessage
-from ctxfs.redaction import REDACTED
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.session.redaction import REDACTED
 from view.chromium import chromium, watched
 from view.hostile import HOSTILE
 from view_session import SESSION

@@ -7,10 +7,11 @@ import httpx2
 import pytest
 
 from ctxfs import Agent, AgentConfig, tool
+from ctxfs.messages import ToolCall
 from ctxfs.storage import SessionStores
-from ctxfs.storage.objects import ObjectSessions
-from ctxfs.storage.stores import stores_at
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.storage.urls import stores_at
+from ctxfs.stores import ObjectSessions
+from ctxfs.testing import ScriptedModel
 from patience import HANGS_S
 from storage.contest import bucket_at
 from storage.object_servers import moto

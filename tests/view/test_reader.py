@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from ctxfs.context.context import Context
-from ctxfs.llm.messages import AssistantMessage, UserMessage
+from ctxfs.messages.messages import AssistantMessage, UserMessage
 from ctxfs.storage import LocalSessions
 from ctxfs.storage.local import LocalStore
 from view.chromium import SETTLED, leads_to, watched

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from ctxfs.items import ItemType
-from ctxfs.listing.summary import SessionSummary
-from ctxfs.llm.base import Usage
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ItemType
 from ctxfs.session.damaged import DamagedContent
 from ctxfs.session.journal import Damage
+from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.session.recovery import Recovery
 from ctxfs.view import figures
 from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife, Part

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ctxfs.context.context import Context
-from ctxfs.items import ContentRange
-from ctxfs.llm.messages import UserMessage
+from ctxfs.messages.items import ContentRange
+from ctxfs.messages.messages import UserMessage
 from ctxfs.session.records import Record, Restored
 from ctxfs.storage import LocalSessions
 from ctxfs.storage.log_file import LOG_NAME

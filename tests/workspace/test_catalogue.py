@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.errors import ConfigError
+from ctxfs.messages import CharsCounter
+from ctxfs.session import export_session, import_session
 from ctxfs.session.filesystem import ContextFileSystem, remove_session
 from ctxfs.storage import LocalSessions
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.storage.workspace_catalogue import CATALOGUE_NAME
-from ctxfs.tokens import CharsCounter
-from ctxfs.transfer import export_session, import_session
-from ctxfs.workspace import Artifact, ArtifactInfo, KnowledgeService
-from ctxfs.workspace.catalogue import Catalogue
+from ctxfs.tools import Artifact, ArtifactInfo, KnowledgeService
+from ctxfs.tools.workspace.catalogue import Catalogue
 
 pytestmark = pytest.mark.anyio
 

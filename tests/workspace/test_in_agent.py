@@ -9,11 +9,18 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.errors import ConfigError, TranscriptError
-from ctxfs.materialize import Materialize
-from ctxfs.testing import ScriptedModel, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
-from ctxfs.tools import ToolResult
-from ctxfs.workspace import ArtifactInfo, KnowledgeService, ToolCallResult, ToolResultOffload, ToolResultOffloadOp
+from ctxfs.tools import (
+    ArtifactInfo,
+    KnowledgeService,
+    Materialize,
+    ToolCallResult,
+    ToolResult,
+    ToolResultOffload,
+    ToolResultOffloadOp,
+)
 
 pytestmark = pytest.mark.anyio
 

@@ -21,21 +21,14 @@ from ctxfs.errors import (
     SessionLocked,
     UnknownItem,
 )
-from ctxfs.llm.messages import ToolMessage
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.messages import ToolMessage
+from ctxfs.messages.names import ENVELOPE
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import ENVELOPE
 from ctxfs.testing.strategies import png
-from ctxfs.tokens import CharsCounter
+from ctxfs.tools import Artifact, ArtifactType, KnowledgeService, ToolCallResult, ToolResultOffloadOp, workspace_tools
 from ctxfs.tools.base import Tool
-from ctxfs.workspace import (
-    Artifact,
-    ArtifactType,
-    KnowledgeService,
-    ToolCallResult,
-    ToolResultOffloadOp,
-    workspace_tools,
-)
-from ctxfs.workspace.knowledge_list import render
+from ctxfs.tools.workspace.knowledge_list import render
 from session_items import tool_result
 
 pytestmark = pytest.mark.anyio
@@ -265,7 +258,7 @@ async def test_optional_extension_the_overview_of_tool_results(tmp_path: Path) -
 
 
 async def test_log_names_context_type_and_biz_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "ctxfs.workspace"):
+    with caplog.at_level(logging.INFO, "ctxfs.tools"):
         async with service_at(tmp_path) as service:
             await op_on(service).process(result_of(LARGE))
     (record,) = [record for record in caplog.records if record.getMessage().startswith("offloaded")]

@@ -15,12 +15,12 @@ from ctxfs.adapters.anthropic_messages import (
     with_body,
 )
 from ctxfs.adapters.extras import needs
+from ctxfs.agent.llm.bound_thinking import ThinkingDropper
+from ctxfs.agent.llm.sse import UsageReader
+from ctxfs.context.history.history import History
+from ctxfs.context.history.pool import require_history
+from ctxfs.context.history.wire import blocks_or_text
 from ctxfs.errors import InvalidToolArguments
-from ctxfs.history.history import History
-from ctxfs.history.pool import require_history
-from ctxfs.history.wire import blocks_or_text
-from ctxfs.llm.bound_thinking import ThinkingDropper
-from ctxfs.llm.sse import UsageReader
 from ctxfs.tools.base import ToolResult
 
 with needs("anthropic"):

@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, cast
 
+from ctxfs.agent.llm.bound_thinking import ThinkingDropper, beta_headers
+from ctxfs.agent.llm.sse import UsageReader
 from ctxfs.errors import ConfigError
-from ctxfs.llm.bound_thinking import ThinkingDropper, beta_headers
-from ctxfs.llm.sse import UsageReader
 
 __all__ = ["body_of", "is_refusal", "is_reply", "listen", "listen_async", "sent_body", "with_body"]
 

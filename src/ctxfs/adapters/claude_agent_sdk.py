@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ctxfs.adapters.extras import needs
+from ctxfs.context.history.history import History
+from ctxfs.context.history.pool import require_history
+from ctxfs.context.history.structured import arrived
 from ctxfs.errors import CtxfsError, InvalidToolArguments
-from ctxfs.history.history import History
-from ctxfs.history.pool import require_history
-from ctxfs.history.structured import arrived
 from ctxfs.tools.base import Tool
 
 with needs("claude_agent_sdk"):

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from ctxfs.adapters.extras import needs
-from ctxfs.content.stored import Stored
-from ctxfs.history.host_cache import HostCache
-from ctxfs.history.parts import Part
-from ctxfs.llm.messages import text_of
-from ctxfs.placeholder.text import render
+from ctxfs.context.history.host_cache import HostCache
+from ctxfs.context.history.parts import Part
+from ctxfs.eviction.placeholder.text import render
+from ctxfs.messages.messages import text_of
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.tools.grep import LineSearch
 from ctxfs.tools.line_pattern import LinePattern

@@ -6,12 +6,12 @@ from typing import Any
 from pydantic_core import to_json
 
 from ctxfs.adapters.extras import needs
+from ctxfs.context.history.history import History
+from ctxfs.context.history.host_cache import HostCache
+from ctxfs.context.history.parts import Part, Replacement
+from ctxfs.context.history.pool import Histories, history_of, require_history
 from ctxfs.errors import InvalidToolArguments
-from ctxfs.history.history import History
-from ctxfs.history.host_cache import HostCache
-from ctxfs.history.parts import Part, Replacement
-from ctxfs.history.pool import Histories, history_of, require_history
-from ctxfs.llm.base import Usage
+from ctxfs.messages.base import Usage
 from ctxfs.tools.base import Tool
 
 with needs("google_adk"):

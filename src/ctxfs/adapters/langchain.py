@@ -5,14 +5,14 @@ from typing import Any
 
 from ctxfs.adapters.extras import needs
 from ctxfs.adapters.langchain_messages import bills_of, branch_of, content_of, edited, host_cache_of, parts_of
+from ctxfs.context.history.history import History
+from ctxfs.context.history.host_cache import HostCache
+from ctxfs.context.history.parts import Part
+from ctxfs.context.history.pool import Histories, require_history
+from ctxfs.context.history.wire import blocks_or_text
 from ctxfs.errors import ConfigError, InvalidToolArguments
-from ctxfs.history.history import History
-from ctxfs.history.host_cache import HostCache
-from ctxfs.history.parts import Part
-from ctxfs.history.pool import Histories, require_history
-from ctxfs.history.wire import blocks_or_text
-from ctxfs.llm.messages import Block, text_of
-from ctxfs.tokens import count_json, default_counter
+from ctxfs.messages.messages import Block, text_of
+from ctxfs.messages.tokens import count_json, default_counter
 from ctxfs.tools.base import Tool, ToolResult
 
 with needs("langchain"):

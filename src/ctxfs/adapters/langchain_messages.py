@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ctxfs.adapters.extras import needs
-from ctxfs.history.host_cache import HostCache, asked_by, mark_of
-from ctxfs.history.parts import Part, Replacement
-from ctxfs.history.wire import blocks_or_text, spread
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import Block
+from ctxfs.context.history.host_cache import HostCache, asked_by, mark_of
+from ctxfs.context.history.parts import Part, Replacement
+from ctxfs.context.history.wire import blocks_or_text, spread
+from ctxfs.messages.base import Usage
+from ctxfs.messages.messages import Block
+from ctxfs.text.jsontext import codec as json_codec
 
 with needs("langchain"):
     from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage

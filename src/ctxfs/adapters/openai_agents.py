@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ctxfs.adapters.extras import needs
+from ctxfs.context.history.history import History
+from ctxfs.context.history.pool import require_history
 from ctxfs.errors import ConfigError, InvalidToolArguments
-from ctxfs.history.history import History
-from ctxfs.history.pool import require_history
-from ctxfs.llm.messages import Content
+from ctxfs.messages.messages import Content
 from ctxfs.tools.base import Tool
 
 with needs("openai_agents"):

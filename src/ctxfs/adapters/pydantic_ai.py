@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ctxfs.adapters.extras import needs
+from ctxfs.context.history.history import History
+from ctxfs.context.history.host_cache import HostCache, asked_by
+from ctxfs.context.history.parts import Part, Replacement
+from ctxfs.context.history.pool import Histories, history_of, require_history
 from ctxfs.errors import InvalidToolArguments
-from ctxfs.history.history import History
-from ctxfs.history.host_cache import HostCache, asked_by
-from ctxfs.history.parts import Part, Replacement
-from ctxfs.history.pool import Histories, history_of, require_history
-from ctxfs.llm.base import Usage
+from ctxfs.messages.base import Usage
 
 with needs("pydantic_ai"):
     from pydantic_ai import FunctionToolset, RunContext, Tool, ToolReturn

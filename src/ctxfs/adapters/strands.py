@@ -6,10 +6,10 @@ from typing import Any
 from ctxfs.adapters.extras import needs
 from ctxfs.adapters.strands_messages import applied, host_cache_of, parts_of, result_of
 from ctxfs.adapters.strands_storage import CtxfsStorage
+from ctxfs.context.history.history import History
+from ctxfs.context.history.pool import require_history
 from ctxfs.errors import InvalidToolArguments
-from ctxfs.history.history import History
-from ctxfs.history.pool import require_history
-from ctxfs.llm.base import Usage
+from ctxfs.messages.base import Usage
 from ctxfs.tools.base import Tool
 
 with needs("strands"):

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ctxfs.history.host_cache import HostCache, asked_by, mark_of
-from ctxfs.history.parts import Part, Replacement
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.messages import Block, Content
+from ctxfs.context.history.host_cache import HostCache, asked_by, mark_of
+from ctxfs.context.history.parts import Part, Replacement
+from ctxfs.messages.messages import Block, Content
+from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["applied", "host_cache_of", "parts_of", "result_of"]
 

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from ctxfs.context.history.history import History
+from ctxfs.context.history.pool import require_history
 from ctxfs.errors import CtxfsError
-from ctxfs.history.history import History
-from ctxfs.history.pool import require_history
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Decided
 

@@ -1,44 +1,62 @@
-"""The agent: a model, its tools, and one session of context."""
+"""The loop, two clients, and telemetry.
 
-from ctxfs.agent.agent import Agent
-from ctxfs.agent.config import AgentConfig, Approve, Redact, ResultOffload
-from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
-from ctxfs.events import (
-    Compacted,
-    ContentReadBack,
-    ContentRestored,
-    Evicted,
-    Offloaded,
-    OffloadFailed,
-    RecordFailed,
-    SummaryFailed,
-)
-from ctxfs.llm.base import Retrying, TextDelta, ThinkingDelta
-from ctxfs.redaction import Redaction
-from ctxfs.tools.decorator import tool
+The names are imported when they are first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from ctxfs.lazy import lazy
+
+if TYPE_CHECKING:
+    from ctxfs.agent.agent import Agent
+    from ctxfs.agent.config import AgentConfig, Approve, Redact, ResultOffload
+    from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
+    from ctxfs.agent.llm.anthropic import ChatAnthropic
+    from ctxfs.agent.llm.openai import ChatOpenAI
+    from ctxfs.agent.llm.retry import RetryPolicy
+    from ctxfs.agent.telemetry.telemetry import SessionTelemetry, Telemetry
 
 __all__ = [
     "Agent",
     "AgentConfig",
     "AgentEvent",
     "Approve",
-    "Compacted",
-    "ContentReadBack",
-    "ContentRestored",
+    "ChatAnthropic",
+    "ChatOpenAI",
     "Done",
-    "Evicted",
-    "OffloadFailed",
-    "Offloaded",
-    "RecordFailed",
     "Redact",
-    "Redaction",
     "ResultOffload",
-    "Retrying",
-    "SummaryFailed",
-    "TextDelta",
-    "ThinkingDelta",
+    "RetryPolicy",
+    "SessionTelemetry",
+    "Telemetry",
     "ToolEnded",
     "ToolStarted",
     "UsageReported",
-    "tool",
 ]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "ctxfs.agent.agent": ("Agent",),
+        "ctxfs.agent.config": (
+            "AgentConfig",
+            "Approve",
+            "Redact",
+            "ResultOffload",
+        ),
+        "ctxfs.agent.events": (
+            "AgentEvent",
+            "Done",
+            "ToolEnded",
+            "ToolStarted",
+            "UsageReported",
+        ),
+        "ctxfs.agent.llm.anthropic": ("ChatAnthropic",),
+        "ctxfs.agent.llm.openai": ("ChatOpenAI",),
+        "ctxfs.agent.llm.retry": ("RetryPolicy",),
+        "ctxfs.agent.telemetry.telemetry": (
+            "SessionTelemetry",
+            "Telemetry",
+        ),
+    },
+)

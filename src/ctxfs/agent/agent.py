@@ -14,7 +14,7 @@ from ctxfs.agent.events import AgentEvent, Done, ToolEnded, UsageReported
 from ctxfs.agent.own_tools import check_number, check_readable, check_status, tools_of, warn_of_roots
 from ctxfs.agent.replies import is_final, started, whole
 from ctxfs.agent.runner import ToolRunner
-from ctxfs.checks import async_with_only, require_kind
+from ctxfs.agent.telemetry.telemetry import SessionTelemetry
 from ctxfs.context.context import Context
 from ctxfs.context.settings import preview_rule
 from ctxfs.errors import (
@@ -26,22 +26,22 @@ from ctxfs.errors import (
     TranscriptError,
     TurnLimitReached,
 )
-from ctxfs.events import ContextEvent
+from ctxfs.errors.checks import async_with_only, require_kind
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.eager import EagerPolicy
+from ctxfs.eviction.events import ContextEvent
+from ctxfs.eviction.placeholder.text import READ_TOOL, reading_tools
 from ctxfs.eviction.preview import Preview
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.base import CUT, ChatModel, ModelRequest, Reply, Retrying
-from ctxfs.llm.messages import Message, ToolCall, ToolMessage, UserMessage
-from ctxfs.materialize import Materializer
-from ctxfs.placeholder.text import READ_TOOL, reading_tools
-from ctxfs.recall.archive import PastSession
-from ctxfs.recall.status import context_status
+from ctxfs.messages.base import CUT, ChatModel, ModelRequest, Reply, Retrying
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import Message, ToolCall, ToolMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.threads import uninterrupted
-from ctxfs.telemetry.telemetry import SessionTelemetry
+from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import RunningCall, ToolResult
+from ctxfs.tools.materialization import Materializer
+from ctxfs.tools.recall.archive import PastSession
+from ctxfs.tools.recall.status import context_status
 
 __all__ = ["Agent"]
 

@@ -9,30 +9,30 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
-from ctxfs.checks import names_settings, require_bool, require_int, require_kind
+from ctxfs.agent.telemetry.telemetry import Telemetry
 from ctxfs.context.settings import agreed_policy, check_pinned_users, economy_for, window_for
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import ConfigError
+from ctxfs.errors.checks import names_settings, require_bool, require_int, require_kind
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
 from ctxfs.eviction.eager import EagerPolicy
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
+from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, check_preview_above
 from ctxfs.eviction.window import Summarize, Window
-from ctxfs.items import ItemType
-from ctxfs.llm.messages import Content, ToolCall
-from ctxfs.materialize import Materialize
-from ctxfs.models.prices import TTL_SECONDS, CacheTtl, Prices
-from ctxfs.placeholder.attach import DEFAULT_DIGEST_TOKENS
-from ctxfs.placeholder.text import READ_TOOL
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.messages import Content, ToolCall
+from ctxfs.messages.models.prices import TTL_SECONDS, CacheTtl, Prices
+from ctxfs.messages.names import Layout, layout_with
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import Layout, layout_with
 from ctxfs.storage.sessions import SessionStores
-from ctxfs.storage.stores import stores_at
-from ctxfs.telemetry.telemetry import Telemetry
+from ctxfs.storage.urls import stores_at
 from ctxfs.tools.base import Tool
 from ctxfs.tools.bash import Bash
+from ctxfs.tools.materialization import Materialize
 
 __all__ = ["AgentConfig", "Approve", "Eviction", "OnClose", "OnOpen", "Redact", "ResultOffload"]
 
@@ -42,10 +42,10 @@ Approve = Callable[[ToolCall], "bool | str | Awaitable[bool | str]"]
 Eviction = Literal["auto", "exact", "economic"]
 
 OnOpen = Callable[[Path], Awaitable[object]]
-"""Gets the session's directory before it is opened, such as what ``ctxfs.cleanup.quota`` returns."""
+"""Gets the session's directory before it is opened, such as what ``ctxfs.session.quota`` returns."""
 
 OnClose = Callable[[ContextFileSystem], Awaitable[object]]
-"""Gets the session while it is still open, such as ``ctxfs.cleanup.prune_session``."""
+"""Gets the session while it is still open, such as ``ctxfs.session.prune_session``."""
 
 Redact = Callable[[ToolCall, Content], "Content | Awaitable[Content]"]
 """Gets a tool's result (or its error text) and returns what is recorded, sent and logged instead. May be async."""
@@ -76,8 +76,8 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
     "session_id": (str, "a session's id"),
     "approve": (Callable, "a function of a tool call"),
     "redact": (Callable, "a function of a tool call and its result"),
-    "on_open": (Callable, "a coroutine function of a directory, such as ctxfs.cleanup.quota(2 << 30)"),
-    "on_close": (Callable, "a coroutine function of a session, such as ctxfs.cleanup.prune_session"),
+    "on_open": (Callable, "a coroutine function of a directory, such as ctxfs.session.quota(2 << 30)"),
+    "on_close": (Callable, "a coroutine function of a session, such as ctxfs.session.prune_session"),
     "offload_policy": (OffloadPolicy, "OffloadPolicy(...)"),
     "eviction_parameters": (EvictionParameters, "EvictionParameters(...)"),
     "prices": (Prices, "Prices(...)"),
@@ -184,7 +184,7 @@ class AgentConfig:
     ``context_read``, ``context_tail``, ``context_grep`` and ``context_list``; None means off."""
 
     workspace: ResultOffload | None = None
-    """``ctxfs.workspace.ToolResultOffload()`` chooses tool results that go to artifacts before they are ever sent, and
+    """``ctxfs.tools.ToolResultOffload()`` chooses tool results that go to artifacts before they are ever sent, and
     gives the model the tools that read them; None means off. Cannot be combined with ``materialize``."""
 
     layout: Literal["envelope", "text"] = "envelope"
@@ -232,11 +232,11 @@ class AgentConfig:
 
     on_open: OnOpen | None = None
     """Called with the session's directory before the agent opens it, even if it does not exist yet; what it raises
-    keeps the agent closed. ``ctxfs.cleanup.quota`` refuses or cleans above a size; None does nothing."""
+    keeps the agent closed. ``ctxfs.session.quota`` refuses or cleans above a size; None does nothing."""
 
     on_close: OnClose | None = None
     """Called with the session when the agent is closed, before the session is; what it raises is raised after the
-    session was released. ``ctxfs.cleanup.prune_session`` makes each session clean itself; None does nothing."""
+    session was released. ``ctxfs.session.prune_session`` makes each session clean itself; None does nothing."""
 
     def __post_init__(self) -> None:
         for name, at_least in _AT_LEAST.items():
@@ -298,7 +298,7 @@ class AgentConfig:
         layout_with(self.layout, self.compress_from_chars)
         workspace: object = self.workspace  # a class has the methods too
         if isinstance(workspace, type) or not isinstance(workspace, ResultOffload | None):
-            raise ConfigError(f"workspace is {self.workspace!r}: use ctxfs.workspace.ToolResultOffload(...) or None")
+            raise ConfigError(f"workspace is {self.workspace!r}: use ctxfs.tools.ToolResultOffload(...) or None")
         if self.workspace is not None and self.materialize is not None:
             raise ConfigError("workspace and materialize both decide about new results: use one of the two")
 

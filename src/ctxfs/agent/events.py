@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from ctxfs.events import ContextEvent
-from ctxfs.llm.base import Retrying, TextDelta, ThinkingDelta, Usage
-from ctxfs.llm.messages import ToolCall
+from ctxfs.eviction.events import ContextEvent
+from ctxfs.messages.base import Retrying, TextDelta, ThinkingDelta, Usage
+from ctxfs.messages.messages import ToolCall
 from ctxfs.tools.base import ToolResult
 
 __all__ = ["AgentEvent", "Done", "ToolEnded", "ToolStarted", "UsageReported"]

@@ -9,16 +9,16 @@ from anyio import to_thread
 from ctxfs.agent.config import AgentConfig
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import Budget
-from ctxfs.items import ContextItem
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.base import ChatModel, ToolSchema
-from ctxfs.placeholder.text import READ_TOOL, SHORT_HEADER, reading_tools
-from ctxfs.recall.tools import recall_tools
+from ctxfs.eviction.placeholder.text import READ_TOOL, SHORT_HEADER, reading_tools
+from ctxfs.messages.base import ChatModel, ToolSchema
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.names import is_compressed
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import is_compressed
+from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import Tool
 from ctxfs.tools.bash import bash_tool
 from ctxfs.tools.read import read_tool
+from ctxfs.tools.recall.tools import recall_tools
 from ctxfs.tools.retrieval import retrieval_tools
 
 __all__ = ["check_number", "check_readable", "check_status", "tools_of", "warn_of_roots"]

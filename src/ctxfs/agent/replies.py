@@ -2,7 +2,7 @@
 
 from ctxfs.agent.events import ToolStarted
 from ctxfs.errors import ReplyIncomplete
-from ctxfs.llm.base import CUT, Reply
+from ctxfs.messages.base import CUT, Reply
 
 __all__ = ["is_final", "started", "whole"]
 

@@ -8,10 +8,10 @@ from inspect import isawaitable
 import anyio
 
 from ctxfs.agent.config import Approve, Redact
+from ctxfs.agent.telemetry.telemetry import SessionTelemetry
 from ctxfs.errors import ConfigError, InvalidToolArguments
 from ctxfs.errors.base import quoted
-from ctxfs.llm.messages import ToolCall, check_content
-from ctxfs.telemetry.telemetry import SessionTelemetry
+from ctxfs.messages.messages import ToolCall, check_content
 from ctxfs.tools.base import RunningCall, Tool, ToolResult, told
 
 __all__ = ["ToolRunner"]

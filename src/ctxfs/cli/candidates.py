@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ctxfs.cli.item_search import Query
-from ctxfs.content.compression import MAX_ARCHIVE_WINDOW, zstd
-from ctxfs.listing.summary import file_stats
+from ctxfs.messages.names import COMPRESSED_SUFFIX
+from ctxfs.session.content.compression import MAX_ARCHIVE_WINDOW, zstd
 from ctxfs.session.index import INDEX_NAME
 from ctxfs.session.journal import is_whole
-from ctxfs.session.names import COMPRESSED_SUFFIX
+from ctxfs.session.listing.summary import file_stats
 from ctxfs.storage.lock_file import LOCK_NAME
 from ctxfs.storage.log_file import LOG_NAME
 

@@ -17,7 +17,7 @@ from ctxfs.cli.explore import exploration_tools
 from ctxfs.cli.options import Root, StoreUrl
 from ctxfs.cli.session import find_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError, CtxfsError
-from ctxfs.llm.base import ChatModel
+from ctxfs.messages.base import ChatModel
 
 __all__ = ["chat"]
 
@@ -67,12 +67,12 @@ def chat(
 def _model(name: str | None, base_url: str | None) -> ChatModel:
     """The model of that name. The SDKs are slow to import, and only one is needed."""
     if base_url is None and (name is None or not name.startswith(_OPENAI_PREFIXES)):
-        from ctxfs.llm.anthropic import ChatAnthropic  # noqa: PLC0415
+        from ctxfs.agent.llm.anthropic import ChatAnthropic  # noqa: PLC0415
 
         return ChatAnthropic() if name is None else ChatAnthropic(model=name)
     if name is None:
         raise ConfigError("--base-url needs --model: the name that the server knows the model by")
-    from ctxfs.llm.openai import ChatOpenAI  # noqa: PLC0415
+    from ctxfs.agent.llm.openai import ChatOpenAI  # noqa: PLC0415
 
     return ChatOpenAI(model=name, base_url=base_url)
 

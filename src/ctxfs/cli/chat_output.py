@@ -12,8 +12,8 @@ from ctxfs.agent.agent import Agent
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
 from ctxfs.cli.output import console, for_terminal, print_json
 from ctxfs.errors import CtxfsError
-from ctxfs.events import Compacted, Evicted, OffloadFailed, RecordFailed, SummaryFailed
-from ctxfs.llm.base import Retrying, TextDelta
+from ctxfs.eviction.events import Compacted, Evicted, OffloadFailed, RecordFailed, SummaryFailed
+from ctxfs.messages.base import Retrying, TextDelta
 
 __all__ = ["ChatOutput", "JsonLines", "ReadableText", "event_as_dict"]
 

@@ -4,10 +4,10 @@ import os
 
 import anyio
 
+from ctxfs.adapters.serve.claude_code import plugin_at, serve
 from ctxfs.cli.options import PreviewAbove, Root, StoreUrl
 from ctxfs.cli.session import sessions_at, stores_of
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
-from ctxfs.serve.claude_code import plugin_at, serve
 
 __all__ = ["claude_code"]
 

@@ -10,13 +10,6 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from ctxfs.cleanup.contents import GRACE_S, UNDO_S, Pruned, prune_plans
-from ctxfs.cleanup.contents import prune as prune_contents
-from ctxfs.cleanup.policy import ForgetPlan, ForgetPolicy, Verdict
-from ctxfs.cleanup.sessions import Forgotten, carry_out, forget_plan, tag_session
-from ctxfs.cleanup.usage import DiskUsage, usage_by_item, usage_by_session, usage_by_tool
-from ctxfs.cleanup.verification import CheckedSession
-from ctxfs.cleanup.verification import check as check_sessions
 from ctxfs.cli.amounts import share_of, size_bytes, span_s
 from ctxfs.cli.columns import print_columns, print_line
 from ctxfs.cli.completion import known_sessions
@@ -24,7 +17,14 @@ from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, U
 from ctxfs.cli.output import for_terminal, print_json
 from ctxfs.cli.session import find_session, find_sessions, sessions_at, stores_of
 from ctxfs.errors import ConfigError
-from ctxfs.placeholder.lines import plural
+from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.session.cleanup.contents import GRACE_S, UNDO_S, Pruned, prune_plans
+from ctxfs.session.cleanup.contents import prune as prune_contents
+from ctxfs.session.cleanup.policy import ForgetPlan, ForgetPolicy, Verdict
+from ctxfs.session.cleanup.sessions import Forgotten, carry_out, forget_plan, tag_session
+from ctxfs.session.cleanup.usage import DiskUsage, usage_by_item, usage_by_session, usage_by_tool
+from ctxfs.session.cleanup.verification import CheckedSession
+from ctxfs.session.cleanup.verification import check as check_sessions
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.view import figures
 

@@ -27,12 +27,12 @@ from ctxfs.cli.explorer import Explorer
 from ctxfs.cli.options import STORE_VARIABLE, AsJson, Root
 from ctxfs.cli.output import console, for_terminal, print_json, table
 from ctxfs.errors import ConfigError, StorageError
-from ctxfs.events import Evicted, OffloadFailed, RecordFailed
 from ctxfs.eviction.budget import Budget
-from ctxfs.llm.messages import ToolCall
-from ctxfs.placeholder.lines import plural
-from ctxfs.replay.effect import Effect, effect
-from ctxfs.replay.journal_costs import account
+from ctxfs.eviction.events import Evicted, OffloadFailed, RecordFailed
+from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.messages.messages import ToolCall
+from ctxfs.session.timeline.costs import account
+from ctxfs.session.timeline.effect import Effect, effect
 from ctxfs.session.verify import VerifyReport
 from ctxfs.storage.roots import absolute_root
 from ctxfs.testing.scripted import ScriptedModel

@@ -18,11 +18,11 @@ from ctxfs.cli.options import ROOT_VARIABLE, STORE_VARIABLE, AsJson, Root
 from ctxfs.cli.output import for_terminal, print_json
 from ctxfs.cli.session import sessions_directory
 from ctxfs.cli.storecheck import StoreCheck, store_at
-from ctxfs.models.known import KnownModels, ModelInfo, known_model, known_models
-from ctxfs.placeholder.lines import plural
+from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.messages.models.known import KnownModels, ModelInfo, known_model, known_models
+from ctxfs.messages.tokens import load_counter
 from ctxfs.session.filesystem import list_sessions
-from ctxfs.storage.stores import stores_at
-from ctxfs.tokens import load_counter
+from ctxfs.storage.urls import stores_at
 from ctxfs.version import __version__
 from ctxfs.view import figures
 

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from ctxfs.cleanup.erasing import Erasure, erase_plan
-from ctxfs.cleanup.erasing import erase as erase_contents
 from ctxfs.cli.columns import print_columns, print_line
 from ctxfs.cli.completion import known_items
 from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, Unasked
 from ctxfs.cli.output import for_terminal, print_json
 from ctxfs.cli.session import find_session, sessions_at, stores_of
+from ctxfs.session.cleanup.erasing import Erasure, erase_plan
+from ctxfs.session.cleanup.erasing import erase as erase_contents
 from ctxfs.view import figures
 
 __all__ = ["erase"]

@@ -13,11 +13,11 @@ from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.options import AsJson, Root, StoreUrl
 from ctxfs.cli.output import Reasons, console, for_terminal, label, print_json, table, tokens
 from ctxfs.cli.session import SessionsAt, open_session, session_or_file, sessions_at
-from ctxfs.placeholder.lines import plural
-from ctxfs.replay import explanation
-from ctxfs.replay.answer import LIMITS, answer
-from ctxfs.replay.explanation import Explanation
-from ctxfs.replay.recorded import RecordedSession, explain_recording
+from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.lab.replay import explanation
+from ctxfs.lab.replay.answer import LIMITS, answer
+from ctxfs.lab.replay.explanation import Explanation
+from ctxfs.lab.replay.recorded import RecordedSession, explain_recording
 from ctxfs.view import figures
 
 __all__ = ["explain"]

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ctxfs.cli.explore import parse_listing
-from ctxfs.llm.messages import ToolCall
-from ctxfs.placeholder.text import HEADER
+from ctxfs.eviction.placeholder.text import HEADER
+from ctxfs.messages.messages import ToolCall
 
 __all__ = ["Explorer"]
 

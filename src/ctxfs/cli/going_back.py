@@ -10,9 +10,9 @@ from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument, Store
 from ctxfs.cli.output import console, label, print_json
 from ctxfs.cli.session import SessionsAt, find_session, sessions_at, stores_of
 from ctxfs.session.records import Pinned, Record
-from ctxfs.timeline.back import Back, pinned, restored, undone, unpinned
-from ctxfs.timeline.bring_back import change_session
-from ctxfs.timeline.fork import Forked, fork_session
+from ctxfs.session.timeline.back import Back, pinned, restored, undone, unpinned
+from ctxfs.session.timeline.bring_back import change_session
+from ctxfs.session.timeline.fork import Forked, fork_session
 
 __all__ = ["fork", "pin", "restore", "undo", "unpin"]
 

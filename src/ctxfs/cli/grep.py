@@ -18,9 +18,9 @@ from ctxfs.cli.output import for_terminal, print_json, text_keys, write
 from ctxfs.cli.session import SessionsAt, find_entry, find_session, open_known_session, sessions_at, stores_of
 from ctxfs.cli.session_search import ItemRow, search_session
 from ctxfs.errors import ConfigError
-from ctxfs.items import ItemType
-from ctxfs.listing.selection import Selection
+from ctxfs.messages.items import ItemType
 from ctxfs.session.entries import Entry
+from ctxfs.session.listing.selection import Selection
 
 __all__ = ["grep"]
 

@@ -20,7 +20,7 @@ from ctxfs.cli.output import for_terminal, write
 from ctxfs.cli.session import SessionsAt, open_known_session
 from ctxfs.cli.session_search import search_session, spans
 from ctxfs.errors import CtxfsError
-from ctxfs.listing.summary import problem_of
+from ctxfs.session.listing.summary import problem_of
 from ctxfs.storage.threads import run_to_completion, without_threads
 
 __all__ = ["Search", "Shown", "grep_all"]

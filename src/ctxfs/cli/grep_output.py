@@ -7,7 +7,7 @@ from typing import Any
 from ctxfs.cli.item_search import Row
 from ctxfs.cli.output import in_base64
 from ctxfs.cli.session_search import ItemRow
-from ctxfs.jsontext import codec as json_codec
+from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["Form", "JsonPrinter", "Printer"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from ctxfs.items import ItemType
+from ctxfs.messages.items import ItemType
 from ctxfs.session.entries import Entry
-from ctxfs.steps import CpuBudget
+from ctxfs.text.steps import CpuBudget
 from ctxfs.tools.line_pattern import LinePattern
 
 __all__ = ["ItemSearch", "Query", "Row"]

@@ -34,14 +34,14 @@ from ctxfs.cli.session import (
 )
 from ctxfs.cli.shown import lossless_bytes, preview
 from ctxfs.errors import ConfigError
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.jsontext.write_stream import has_surrogates
-from ctxfs.llm.messages import AssistantMessage, ToolMessage
-from ctxfs.placeholder.lines import plural
+from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, ToolMessage
+from ctxfs.messages.names import path_of
 from ctxfs.session.entries import Entry, Place, entries
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import path_of
+from ctxfs.text.jsontext import codec as json_codec
+from ctxfs.text.jsontext.write_stream import has_surrogates
 
 __all__ = ["cat", "ls", "tail"]
 

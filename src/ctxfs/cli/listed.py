@@ -5,8 +5,8 @@ from typing import Self
 
 import anyio
 
-from ctxfs.listing.catalogue import list_summaries
-from ctxfs.listing.summary import SessionSummary
+from ctxfs.session.listing.catalogue import list_summaries
+from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import without_threads
 

@@ -2,9 +2,9 @@
 
 import anyio
 
+from ctxfs.adapters.serve.mcp import reading_server, serve_stdio
 from ctxfs.cli.options import Root, SessionArgument, StoreUrl
 from ctxfs.cli.session import SessionsAt, open_session, sessions_at
-from ctxfs.serve.mcp import reading_server, serve_stdio
 
 __all__ = ["mcp"]
 

@@ -16,11 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ctxfs.cli import pager
-from ctxfs.content.visible import visible_text as for_terminal
 from ctxfs.errors import ConfigError
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.jsontext.write_stream import has_surrogates
+from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.storage.failures import reason_of
+from ctxfs.text.jsontext import codec as json_codec
+from ctxfs.text.jsontext.write_stream import has_surrogates
 
 __all__ = [
     "WIDE_COLUMNS",

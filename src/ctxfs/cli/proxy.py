@@ -13,12 +13,12 @@ from typing import Annotated, Any
 import anyio
 import typer
 
+from ctxfs.adapters.serve.proxy import Proxy
 from ctxfs.cli.options import STORE_VARIABLE, PreviewAbove, Root, StoreUrl
 from ctxfs.cli.output import for_terminal
 from ctxfs.cli.session import find_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
-from ctxfs.serve.proxy import Proxy
 
 __all__ = ["proxy"]
 

@@ -14,17 +14,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ctxfs.cli.options import AsJson
 from ctxfs.cli.output import console, for_terminal, on_terminal, write_private
 from ctxfs.errors import ConfigError
-from ctxfs.models.prices import CacheTtl
-from ctxfs.recordings.discover import default_folders, recordings_in
-from ctxfs.replay import lab
-from ctxfs.replay.answer import render_text
-from ctxfs.replay.cost import Cached
-from ctxfs.replay.html import render_html
-from ctxfs.replay.policies import LAB_POLICIES
-from ctxfs.replay.render import render_json, render_table, render_tuned
-from ctxfs.replay.report import Skipped
-from ctxfs.replay.tariff import PriceOptions, parse_rates
-from ctxfs.replay.tune import tune_files
+from ctxfs.lab.recordings.discover import default_folders, recordings_in
+from ctxfs.lab.replay import lab
+from ctxfs.lab.replay.answer import render_text
+from ctxfs.lab.replay.cost import Cached
+from ctxfs.lab.replay.html import render_html
+from ctxfs.lab.replay.policies import LAB_POLICIES
+from ctxfs.lab.replay.render import render_json, render_table, render_tuned
+from ctxfs.lab.replay.report import Skipped
+from ctxfs.lab.replay.tariff import PriceOptions, parse_rates
+from ctxfs.lab.replay.tune import tune_files
+from ctxfs.messages.models.prices import CacheTtl
 from ctxfs.storage.log_file import LOG_NAME
 
 __all__ = ["replay", "tune"]

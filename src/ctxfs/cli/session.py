@@ -8,20 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from ctxfs.cli.shown import lossless_bytes
-from ctxfs.content.readable import readable_text
 from ctxfs.errors import ConfigError, ContentGone, SessionNotFound, UnknownItem
-from ctxfs.items import ContextItem
-from ctxfs.listing.summary import changed_at
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.readable import readable_text
 from ctxfs.session.archive_reading import archived
 from ctxfs.session.entries import Entry, entries, entry_of
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.listing.summary import changed_at
 from ctxfs.storage.base import is_hidden
 from ctxfs.storage.forgotten import forgotten_under
 from ctxfs.storage.local import is_session
 from ctxfs.storage.roots import absolute_root
 from ctxfs.storage.sessions import SessionStores
-from ctxfs.storage.stores import stores_at
 from ctxfs.storage.threads import run_to_completion
+from ctxfs.storage.urls import stores_at
 
 __all__ = [
     "SessionsAt",

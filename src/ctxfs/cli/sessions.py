@@ -15,9 +15,9 @@ from ctxfs.cli.options import AsJson, Root, SessionArgument, Since, StoreUrl, Un
 from ctxfs.cli.output import for_terminal, print_json, tokens
 from ctxfs.cli.session import SessionsAt, find_sessions, open_session, sessions_at, stores_of
 from ctxfs.errors import CtxfsError, SessionError, SessionLocked, StorageError
-from ctxfs.listing.selection import Selection, SortKey
-from ctxfs.listing.summary import SessionSummary
-from ctxfs.placeholder.lines import plural
+from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.session.listing.selection import Selection, SortKey
+from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.storage.sessions import SessionStores, has_writer, writer_of
 from ctxfs.view import figures
 

@@ -1,8 +1,8 @@
 """Messages as they are shown to people: the text, and the calls that a reply makes. Pure, and quick to import."""
 
-from ctxfs.content.readable import readable_text
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.messages import Block, Content
+from ctxfs.messages.messages import Block, Content
+from ctxfs.messages.readable import readable_text
+from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["lossless_bytes", "preview"]
 

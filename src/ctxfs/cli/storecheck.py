@@ -14,11 +14,11 @@ import typer
 
 from ctxfs.cli.options import STORE_VARIABLE
 from ctxfs.errors import SessionNotFound, StorageError
-from ctxfs.storage.objects.sessions import ObjectSessions
-from ctxfs.storage.postgres import SCHEMES, PostgresBucket, shown_url
 from ctxfs.storage.sessions import SessionStores
-from ctxfs.storage.stores import scheme_of, stores_at
 from ctxfs.storage.trial import Trial, try_stores
+from ctxfs.storage.urls import scheme_of, stores_at
+from ctxfs.stores.objects.sessions import ObjectSessions
+from ctxfs.stores.postgres import SCHEMES, PostgresBucket, shown_url
 
 __all__ = ["StoreCheck", "store", "store_at"]
 

@@ -14,13 +14,13 @@ from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import Reasons, console, label, print_json, table, tokens, write
 from ctxfs.cli.session import SessionsAt, find_entry, open_session, sessions_at
 from ctxfs.cli.shown import lossless_bytes
-from ctxfs.content.readable import readable_text
 from ctxfs.errors import ConfigError
-from ctxfs.items import ContextItem
-from ctxfs.placeholder.lines import plural
-from ctxfs.timeline.changes import Changes, ItemChange, change_id
-from ctxfs.timeline.reading import past_request, read_timeline
-from ctxfs.timeline.request import MESSAGES_ELSEWHERE, PastRequest
+from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.readable import readable_text
+from ctxfs.session.timeline.changes import Changes, ItemChange, change_id
+from ctxfs.session.timeline.reading import past_request, read_timeline
+from ctxfs.session.timeline.request import MESSAGES_ELSEWHERE, PastRequest
 
 __all__ = ["diff", "history", "show"]
 

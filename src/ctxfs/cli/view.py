@@ -15,9 +15,9 @@ from ctxfs.cli.options import Root, StoreUrl
 from ctxfs.cli.output import for_terminal, write_private
 from ctxfs.cli.session import SessionsAt, find_session, session_or_file, sessions_at, stores_of
 from ctxfs.errors import ConfigError, MissingExtra
-from ctxfs.recordings.discover import recordings_in
-from ctxfs.redaction import Redaction
-from ctxfs.replay.recorded_page import RecordedFiles
+from ctxfs.lab.recordings.discover import recordings_in
+from ctxfs.lab.replay.recorded_page import RecordedFiles
+from ctxfs.session.redaction import Redaction
 
 __all__ = ["view"]
 

@@ -1,71 +1,51 @@
-"""The context of a session: its items, what is evicted from it, and where that goes."""
+"""One shell with two doors: ``Context`` for a history of our own, ``History`` for a framework's.
 
-from ctxfs.context.context import Context
-from ctxfs.context.requests import MessagesRequest
-from ctxfs.events import (
-    Compacted,
-    ContentReadBack,
-    ContentRestored,
-    ContextEvent,
-    Evicted,
-    Offloaded,
-    OffloadFailed,
-    RecordFailed,
-    SummaryFailed,
-)
-from ctxfs.eviction.budget import Budget, Calibration
-from ctxfs.eviction.compaction import ArchiveSlot, Rule, SelectiveCompaction, Strategy
-from ctxfs.eviction.eager import EagerOffload, EagerPolicy
-from ctxfs.eviction.plan import Archive, Offload, Plan, Trim
-from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.eviction.window import Window
-from ctxfs.items import ContentRange, ContextItem, ItemType
+The names are imported when they are first used.
+"""
+
+from typing import TYPE_CHECKING
+
 from ctxfs.lazy import OTHER_NAMES, lazy
-from ctxfs.session.damaged import DamagedContent
-from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.journal import Damage
-from ctxfs.session.recovery import Recovery
-from ctxfs.session.state import OffloadStats
+
+if TYPE_CHECKING:
+    from ctxfs.context.context import Context
+    from ctxfs.context.history.history import History
+    from ctxfs.context.history.host_cache import HostCache
+    from ctxfs.context.history.parts import Edits, Kind, Part, Replacement
+    from ctxfs.context.history.pool import Histories
+    from ctxfs.context.requests import MessagesRequest
 
 __all__ = [
-    "Archive",
-    "ArchiveSlot",
-    "Budget",
-    "Calibration",
-    "Compacted",
-    "ContentRange",
-    "ContentReadBack",
-    "ContentRestored",
     "Context",
-    "ContextEvent",
-    "ContextFileSystem",
-    "ContextItem",
-    "Damage",
-    "DamagedContent",
-    "EagerOffload",
-    "EagerPolicy",
-    "Evicted",
-    "ItemType",
+    "Edits",
+    "Histories",
+    "History",
+    "HostCache",
+    "Kind",
     "MessagesRequest",
-    "Offload",
-    "OffloadFailed",
-    "OffloadPolicy",
-    "OffloadStats",
-    "Offloaded",
-    "Plan",
-    "RecordFailed",
-    "Recovery",
-    "Rule",
-    "SelectiveCompaction",
-    "Strategy",
-    "SummaryFailed",
-    "Trim",
-    "Window",
+    "Part",
+    "Replacement",
 ]
 
 __getattr__, __dir__ = lazy(
     __name__,
-    {},
-    elsewhere={"ctxfs.llm": ("ToolMessage",)},
+    {
+        "ctxfs.context.context": ("Context",),
+        "ctxfs.context.history.history": ("History",),
+        "ctxfs.context.history.host_cache": ("HostCache",),
+        "ctxfs.context.history.parts": (
+            "Edits",
+            "Kind",
+            "Part",
+            "Replacement",
+        ),
+        "ctxfs.context.history.pool": ("Histories",),
+        "ctxfs.context.requests": ("MessagesRequest",),
+    },
+    elsewhere={
+        "ctxfs.eviction": ("Budget", "Evicted", "OffloadPolicy", "Rule", "SelectiveCompaction", "Strategy", "Window"),
+        "ctxfs.messages": ("ContextItem", "ItemType", "ToolMessage"),
+        "ctxfs.session": ("ContextFileSystem",),
+    },
     renamed=OTHER_NAMES,
 )

@@ -5,18 +5,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ctxfs.errors import OutcomeUnknown, StorageError
-from ctxfs.events import ContextEvent, Evicted, Offloaded, OffloadFailed
 from ctxfs.eviction.eager import EagerOffload
-from ctxfs.eviction.plan import Archive, Offload, Plan, Trim
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import AssistantMessage, Content, ToolMessage, UserMessage
+from ctxfs.eviction.events import ContextEvent, Evicted, Offloaded, OffloadFailed
+from ctxfs.eviction.offload_plan import Archive, Offload, Plan, Trim
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, Content, ToolMessage, UserMessage
 from ctxfs.session.archive import write_archive
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.item_records import replacement
 from ctxfs.session.records import Beside, Replaced
-from ctxfs.steps import run_in_steps
+from ctxfs.session.timeline.changes import change_id
 from ctxfs.storage.threads import begin
-from ctxfs.timeline.changes import change_id
+from ctxfs.text.steps import run_in_steps
 
 __all__ = ["Applied", "Archived", "Step", "admit", "apply", "evicted", "steps_of", "trimmed"]
 

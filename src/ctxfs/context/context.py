@@ -8,7 +8,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ctxfs.checks import async_with_only, names_settings, require_exception, require_int, require_kind
 from ctxfs.context.entry import skill_prompt, with_sources
 from ctxfs.context.in_time import ContextInTime
 from ctxfs.context.intake import entries_of, parsed
@@ -17,28 +16,37 @@ from ctxfs.context.requests import MessagesRequest, Requests
 from ctxfs.context.resume import resume
 from ctxfs.context.room import make_room
 from ctxfs.context.settings import Auto, ContextSettings, pins_of
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.plans import EvictionDecision
 from ctxfs.errors import ConfigError, InvalidReply
-from ctxfs.events import ContextEvent
+from ctxfs.errors.checks import async_with_only, names_settings, require_exception, require_int, require_kind
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.eager import EagerPolicy
-from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.plans import EvictionDecision
+from ctxfs.eviction.events import ContextEvent
+from ctxfs.eviction.offload_plan import Plan
+from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 from ctxfs.eviction.reduction import Reduction
 from ctxfs.eviction.window import CompactionController, Window
-from ctxfs.incoming import Incoming
-from ctxfs.items import ContentRange, ContextItem, ItemType
-from ctxfs.llm.base import UsageLike, check_model
-from ctxfs.llm.messages import AssistantMessage, Content, Message, MessageLike, SystemMessage, ToolMessage, UserMessage
-from ctxfs.llm.overflow import too_long
-from ctxfs.placeholder.attach import DEFAULT_DIGEST_TOKENS
+from ctxfs.messages.base import UsageLike, check_model
+from ctxfs.messages.incoming import Incoming
+from ctxfs.messages.items import ContentRange, ContextItem, ItemType
+from ctxfs.messages.messages import (
+    AssistantMessage,
+    Content,
+    Message,
+    MessageLike,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+from ctxfs.messages.overflow import too_long
+from ctxfs.messages.tokens import TokenCounter, load_counter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import uninterrupted
-from ctxfs.tokens import TokenCounter, load_counter
 
 __all__ = ["Context"]
 
@@ -334,8 +342,8 @@ class Context(ContextInTime):
     async def refused(self, error: Exception) -> tuple[Message, ...]:
         """Make the context smaller after the provider refused the prompt as too long, and return the messages again.
 
-        ``error`` is what the call raised: ``PromptTooLong``, or the SDK's own error (see ``ctxfs.llm.too_long``). The
-        provider's figures are used if it gave some. Any other error is raised again, unchanged.
+        ``error`` is what the call raised: ``PromptTooLong``, or the SDK's own error (see ``ctxfs.messages.too_long``).
+        The provider's figures are used if it gave some. Any other error is raised again, unchanged.
 
         Raises:
             ContextOverflow: nothing more can be reduced.

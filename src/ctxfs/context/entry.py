@@ -10,31 +10,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ctxfs.context.trims import trim_of
-from ctxfs.economics.features import strings_of
-from ctxfs.economics.identifiers import Brought, IdentifierIndex
-from ctxfs.economics.parameters import EvictionParameters
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.candidates import NO_OPTIONS, EvictionOptions
 from ctxfs.eviction.eager import EagerOffload, EagerPolicy
+from ctxfs.eviction.economics.features import strings_of
+from ctxfs.eviction.economics.identifiers import Brought, IdentifierIndex
+from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.holds import NO_PINS, Pins
-from ctxfs.eviction.plan import Trim
+from ctxfs.eviction.offload_plan import Trim
+from ctxfs.eviction.placeholder.attach import digest_budget, digest_of, placeholder_for
+from ctxfs.eviction.placeholder.mentions import Entries, mentions
+from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.incoming import Incoming, new_item
-from ctxfs.items import ContentRange, ContextItem
-from ctxfs.llm.messages import (
-    AssistantMessage,
-    Block,
-    Message,
-    ToolMessage,
-    check_name,
-    text_of,
-)
-from ctxfs.placeholder.attach import digest_budget, digest_of, placeholder_for
-from ctxfs.placeholder.mentions import Entries, mentions
-from ctxfs.placeholder.text import READ_TOOL
+from ctxfs.messages.incoming import Incoming, new_item
+from ctxfs.messages.items import ContentRange, ContextItem
+from ctxfs.messages.messages import AssistantMessage, Block, Message, ToolMessage, check_name, text_of
+from ctxfs.messages.names import NameAllocator, short_name
+from ctxfs.messages.tokens import TokenCounter, count_content
 from ctxfs.session.field_types import check_types
-from ctxfs.session.names import NameAllocator, short_name
-from ctxfs.tokens import TokenCounter, count_content
 
 __all__ = [
     "Entry",

@@ -7,11 +7,11 @@ from ctxfs.context.transcript import Transcript
 from ctxfs.errors import SessionClosed
 from ctxfs.eviction.budget import Calibration
 from ctxfs.eviction.window import CompactionController
-from ctxfs.items import ContextItem
-from ctxfs.llm.messages import ToolCall
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import ToolCall
+from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.state import OffloadStats
-from ctxfs.tokens import TokenCounter
 
 __all__ = ["ContextHeld"]
 

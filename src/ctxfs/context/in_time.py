@@ -8,17 +8,17 @@ from ctxfs.context.held import ContextHeld
 from ctxfs.context.requests import Requests, definitions_of
 from ctxfs.context.resume import go_back, pin_whole
 from ctxfs.errors import ContextOverflow
-from ctxfs.items import ContextItem
-from ctxfs.llm.messages import AssistantMessage
-from ctxfs.llm.wire_names import tool_names
-from ctxfs.placeholder.text import READ_TOOL
+from ctxfs.eviction.placeholder.text import READ_TOOL
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import AssistantMessage
+from ctxfs.messages.wire_names import tool_names
 from ctxfs.session.records import Record
-from ctxfs.steps import run_in_steps
-from ctxfs.timeline.back import Back, pinned, restored, undone, unpinned
-from ctxfs.timeline.changes import Changes
-from ctxfs.timeline.fork import Forked, fork_session
-from ctxfs.timeline.reading import past_request, read_timeline
-from ctxfs.timeline.request import PastRequest
+from ctxfs.session.timeline.back import Back, pinned, restored, undone, unpinned
+from ctxfs.session.timeline.changes import Changes
+from ctxfs.session.timeline.fork import Forked, fork_session
+from ctxfs.session.timeline.reading import past_request, read_timeline
+from ctxfs.session.timeline.request import PastRequest
+from ctxfs.text.steps import run_in_steps
 
 __all__ = ["ContextInTime"]
 
@@ -58,7 +58,7 @@ class ContextInTime(ContextHeld):
 
         ``call``: its number, from 1; the number after the last call means the next request, as the context stands.
         Messages that could not be recorded yet (``unrecorded``) are not in it. ``not_recorded`` names what the session
-        did not record, such as the tools in 0.1.0. ``ctxfs.timeline.past_request`` does the same for
+        did not record, such as the tools in 0.1.0. ``ctxfs.session.past_request`` does the same for
         a session that is open for reading only.
 
         Raises:

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from ctxfs.context.entry import Entry, EntryRules, Known, build_entry
 from ctxfs.context.transcript import Transcript
-from ctxfs.incoming import Incoming
-from ctxfs.jsontext.write_stream import is_longer
-from ctxfs.llm.messages import Message, MessageLike
-from ctxfs.steps import run_in_steps
+from ctxfs.messages.incoming import Incoming
+from ctxfs.messages.messages import Message, MessageLike
+from ctxfs.text.jsontext.write_stream import is_longer
+from ctxfs.text.steps import run_in_steps
 
 __all__ = ["entries_of", "parsed"]
 

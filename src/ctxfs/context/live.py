@@ -13,27 +13,27 @@ from ctxfs.context.notices import Notices
 from ctxfs.context.recorder import Recorder
 from ctxfs.context.settings import ContextSettings
 from ctxfs.context.transcript import Transcript
-from ctxfs.economics.identifiers import IdentifierIndex
 from ctxfs.errors import OutcomeUnknown, SessionClosed
-from ctxfs.events import ContentReadBack, ContentRestored
 from ctxfs.eviction.compaction import ArchiveSlot
 from ctxfs.eviction.eager import EagerPolicy
-from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.economics.identifiers import IdentifierIndex
+from ctxfs.eviction.events import ContentReadBack, ContentRestored
+from ctxfs.eviction.offload_plan import Plan
+from ctxfs.eviction.placeholder.attach import write_all
+from ctxfs.eviction.placeholder.text import READ_TOOL, reading_tools
 from ctxfs.eviction.preview import Preview
 from ctxfs.eviction.reduction import View
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import AssistantMessage
-from ctxfs.placeholder.attach import write_all
-from ctxfs.placeholder.text import READ_TOOL, reading_tools
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage
+from ctxfs.messages.names import path_of
+from ctxfs.messages.tokens import TokenCounter, count_content
 from ctxfs.session.damaged import counted
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.item_records import absolute
-from ctxfs.session.names import path_of
 from ctxfs.session.records import CallMade, ToolsDefined
-from ctxfs.steps import run_in_steps
 from ctxfs.storage.loop_lock import LoopLock
 from ctxfs.storage.threads import uninterrupted
-from ctxfs.tokens import TokenCounter, count_content
+from ctxfs.text.steps import run_in_steps
 
 __all__ = ["LiveTranscript"]
 

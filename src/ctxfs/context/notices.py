@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ctxfs.errors import StorageError
-from ctxfs.events import ContextEvent, Offloaded, OffloadFailed, RecordFailed, SummaryFailed, story
+from ctxfs.eviction.events import ContextEvent, Offloaded, OffloadFailed, RecordFailed, SummaryFailed, story
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade
 

@@ -6,9 +6,9 @@ from types import MappingProxyType
 
 from ctxfs.context.commit import Applied, Step, admit
 from ctxfs.errors import OutcomeUnknown, StorageError, Unrecorded
-from ctxfs.events import ContextEvent, RecordFailed
 from ctxfs.eviction.eager import EagerOffload
-from ctxfs.items import ContextItem
+from ctxfs.eviction.events import ContextEvent, RecordFailed
+from ctxfs.messages.items import ContextItem
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Beside, CallMade, RequestSent, ToolsDefined
 

@@ -3,16 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ctxfs.incoming import Incoming, new_item
-from ctxfs.items import ContextItem
-from ctxfs.llm.messages import (
-    Message,
-    ToolMessage,
-    UserMessage,
-)
+from ctxfs.messages.incoming import Incoming, new_item
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import Message, ToolMessage, UserMessage
+from ctxfs.messages.names import NameAllocator
+from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.losses import losses_in
-from ctxfs.session.names import NameAllocator
-from ctxfs.tokens import TokenCounter
 
 __all__ = ["Repairs", "repaired"]
 

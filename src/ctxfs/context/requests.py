@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NotRequired, TypedDict
 
 from ctxfs.errors import ConfigError
-from ctxfs.items import ContextItem
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.base import ModelRequest
-from ctxfs.llm.cache_breakpoints import CacheMarks
-from ctxfs.llm.messages import Message
-from ctxfs.llm.serialize import MessagesSerializer
+from ctxfs.messages.base import ModelRequest
+from ctxfs.messages.cache_breakpoints import CacheMarks
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import Message
+from ctxfs.messages.serialize import MessagesSerializer
 from ctxfs.session.records import ToolsDefined
+from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["MessagesRequest", "Requests", "definitions_of", "names_of"]
 

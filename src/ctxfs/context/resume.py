@@ -6,14 +6,14 @@ from dataclasses import replace
 from ctxfs.context.live import LiveTranscript
 from ctxfs.context.repair import repaired
 from ctxfs.eviction.window import CompactionController
-from ctxfs.items import ContextItem
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.damaged import counted
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Pinned
+from ctxfs.session.timeline.back import Back
+from ctxfs.session.timeline.bring_back import bring_back
 from ctxfs.storage.threads import uninterrupted
-from ctxfs.timeline.back import Back
-from ctxfs.timeline.bring_back import bring_back
-from ctxfs.tokens import TokenCounter
 
 __all__ = ["go_back", "pin_whole", "resume"]
 

@@ -4,11 +4,11 @@ from anyio import to_thread
 
 from ctxfs.context.live import LiveTranscript
 from ctxfs.errors import ModelError
-from ctxfs.events import SummaryFailed
-from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.events import SummaryFailed
+from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.reduction import AskForSummary, Done, Overflow, Reduction
 from ctxfs.eviction.window import CompactionController, Summarize
-from ctxfs.llm.base import Reply
+from ctxfs.messages.base import Reply
 from ctxfs.storage.threads import uninterrupted
 
 __all__ = ["make_room"]

@@ -4,24 +4,24 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ctxfs.checks import require_bool, require_int, require_kind, require_method, require_model
-from ctxfs.economics.economy import CacheTerms, EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
-from ctxfs.economics.prices import Rates, planning_prices
 from ctxfs.errors import ConfigError
-from ctxfs.events import ContextEvent
+from ctxfs.errors.checks import require_bool, require_int, require_kind, require_method, require_model
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction, Strategy
 from ctxfs.eviction.eager import EagerPolicy
+from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.events import ContextEvent
 from ctxfs.eviction.holds import Pins
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, PreviewRule, check_preview_above
 from ctxfs.eviction.window import Window
-from ctxfs.items import ItemType
-from ctxfs.models.known import model_or_relative
-from ctxfs.models.prices import TTL_SECONDS, CacheTtl, Prices
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.models.known import model_or_relative
+from ctxfs.messages.models.prices import TTL_SECONDS, CacheTtl, Prices
+from ctxfs.messages.rates import Rates, planning_prices
+from ctxfs.messages.tokens import TokenCounter, require_counter
 from ctxfs.session.records import EvictionSet
-from ctxfs.tokens import TokenCounter, require_counter
 
 __all__ = [
     "Auto",

@@ -7,17 +7,19 @@ from types import MappingProxyType
 from typing import Any
 
 from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry
-from ctxfs.economics.economy import EvictionPricing, SessionPricing
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.eager import EagerPolicy
+from ctxfs.eviction.economics.economy import EvictionPricing, SessionPricing
 from ctxfs.eviction.holds import NO_PINS, Holds, Pins
 from ctxfs.eviction.keep_recent import EphemeralLedger
-from ctxfs.eviction.plan import Plan
+from ctxfs.eviction.offload_plan import Plan
+from ctxfs.eviction.placeholder.attach import Placeholder
+from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.items import ContextItem
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import (
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import (
     AssistantMessage,
     Message,
     MessageLike,
@@ -30,11 +32,9 @@ from ctxfs.llm.messages import (
     is_blank,
     to_plain,
 )
-from ctxfs.llm.serialize import from_dict
-from ctxfs.placeholder.attach import Placeholder
-from ctxfs.placeholder.text import READ_TOOL
+from ctxfs.messages.serialize import from_dict
+from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.records import CallMade
-from ctxfs.tokens import TokenCounter
 
 __all__ = ["Transcript"]
 

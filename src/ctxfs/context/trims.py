@@ -3,16 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ctxfs.economics.parameters import LEAST_SAVED_TOKENS, EvictionParameters
-from ctxfs.economics.plans import Why
-from ctxfs.eviction.plan import Trim
+from ctxfs.eviction.economics.parameters import LEAST_SAVED_TOKENS, EvictionParameters
+from ctxfs.eviction.economics.plans import Why
+from ctxfs.eviction.offload_plan import Trim
+from ctxfs.eviction.placeholder.arguments import as_json, large_arguments, without_large_arguments
+from ctxfs.eviction.placeholder.text import render
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import AssistantMessage, Block
-from ctxfs.placeholder.arguments import as_json, large_arguments, without_large_arguments
-from ctxfs.placeholder.text import render
-from ctxfs.session.names import NameAllocator
-from ctxfs.tokens import TokenCounter, count_json
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, Block
+from ctxfs.messages.names import NameAllocator
+from ctxfs.messages.tokens import TokenCounter, count_json
 
 __all__ = ["trim_of"]
 

@@ -7,9 +7,9 @@ from math import ceil, floor
 from statistics import median
 from types import MappingProxyType
 
-from ctxfs.checks import names_settings, require_int, require_number
 from ctxfs.errors import ConfigError
-from ctxfs.models.known import ASSUMED_WINDOW_TOKENS, model_or_relative, warn_unknown, warn_unknown_model
+from ctxfs.errors.checks import names_settings, require_int, require_number
+from ctxfs.messages.models.known import ASSUMED_WINDOW_TOKENS, model_or_relative, warn_unknown, warn_unknown_model
 
 __all__ = ["Budget", "Calibration"]
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from ctxfs.eviction.plan import Offload, Trim
-from ctxfs.items import ContextItem
-from ctxfs.placeholder.attach import Placeholder
+from ctxfs.eviction.offload_plan import Offload, Trim
+from ctxfs.eviction.placeholder.attach import Placeholder
+from ctxfs.messages.items import ContextItem
 
 __all__ = ["NO_OPTIONS", "Candidates", "EvictionOptions"]
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from ctxfs.checks import names_settings, require_int, require_kind
 from ctxfs.errors import ConfigError
-from ctxfs.eviction.plan import Archive, Offload, Plan
+from ctxfs.errors.checks import names_settings, require_int, require_kind
+from ctxfs.eviction.offload_plan import Archive, Offload, Plan
+from ctxfs.eviction.placeholder.text import render
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import has_media
-from ctxfs.placeholder.text import render
-from ctxfs.tokens import TokenCounter
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import has_media
+from ctxfs.messages.tokens import TokenCounter
 
 __all__ = [
     "OLD_EXCHANGES",

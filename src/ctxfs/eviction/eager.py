@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ctxfs.eviction.plan import Offload
-from ctxfs.items import ContextItem
-from ctxfs.tokens import TokenCounter
+from ctxfs.eviction.offload_plan import Offload
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.tokens import TokenCounter
 
 __all__ = ["EagerOffload", "EagerPolicy"]
 

@@ -9,7 +9,7 @@ tool.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ctxfs.items import ContextItem, ItemType
+from ctxfs.messages.items import ContextItem, ItemType
 
 __all__ = ["NO_PINS", "RESTORED_REPLIES", "Holds", "Pins"]
 

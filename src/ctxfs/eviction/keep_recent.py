@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from ctxfs.eviction.candidates import Candidates
 from ctxfs.eviction.holds import Holds
-from ctxfs.eviction.plan import Plan
-from ctxfs.items import ContextItem
+from ctxfs.eviction.offload_plan import Plan
+from ctxfs.messages.items import ContextItem
 
 __all__ = ["EphemeralLedger", "keep_recent_reason"]
 

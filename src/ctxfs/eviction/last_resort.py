@@ -8,15 +8,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ctxfs.eviction.compaction import as_it_is
-from ctxfs.eviction.plan import Offload, Plan
+from ctxfs.eviction.offload_plan import Offload, Plan
+from ctxfs.eviction.placeholder.arguments import without_large_arguments
+from ctxfs.eviction.placeholder.attach import digest_of
+from ctxfs.eviction.placeholder.digest import DEFAULT_BUDGET_TOKENS
+from ctxfs.eviction.placeholder.text import HEADER, READ_TOOL, render
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import THINKING, Block, Content
-from ctxfs.placeholder.arguments import without_large_arguments
-from ctxfs.placeholder.attach import digest_of
-from ctxfs.placeholder.digest import DEFAULT_BUDGET_TOKENS
-from ctxfs.placeholder.text import HEADER, READ_TOOL, render
-from ctxfs.tokens import TokenCounter, count_content
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import THINKING, Block, Content
+from ctxfs.messages.tokens import TokenCounter, count_content
 
 __all__ = ["LastResort", "largest_first"]
 

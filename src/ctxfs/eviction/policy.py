@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from ctxfs.checks import names_settings, require_bool, require_int
 from ctxfs.errors import ConfigError
-from ctxfs.items import ContextItem, ItemType
+from ctxfs.errors.checks import names_settings, require_bool, require_int
+from ctxfs.messages.items import ContextItem, ItemType
 
 __all__ = ["DEFAULT_THRESHOLD_TOKENS", "OffloadPolicy"]
 

@@ -9,21 +9,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ctxfs.checks import require_int
-from ctxfs.content.readable import part_of, readable_text
+from ctxfs.errors.checks import require_int
 from ctxfs.eviction.eager import EagerOffload
-from ctxfs.eviction.plan import Offload
-from ctxfs.items import ContextItem
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.jsontext.validate import is_json
-from ctxfs.llm.messages import ToolMessage, has_media
-from ctxfs.placeholder.attach import with_placeholder
-from ctxfs.placeholder.digest import outline_of
-from ctxfs.placeholder.excerpts import Snippets
-from ctxfs.placeholder.lines import plural
-from ctxfs.placeholder.text import READ_TOOL, READING_TOOLS, render_advice, render_materialized
-from ctxfs.session.names import safe_name
-from ctxfs.tokens import TokenCounter
+from ctxfs.eviction.offload_plan import Offload
+from ctxfs.eviction.placeholder.attach import with_placeholder
+from ctxfs.eviction.placeholder.digest import outline_of
+from ctxfs.eviction.placeholder.excerpts import Snippets
+from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.eviction.placeholder.text import READ_TOOL, READING_TOOLS, render_advice, render_materialized
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import ToolMessage, has_media
+from ctxfs.messages.names import safe_name
+from ctxfs.messages.readable import part_of, readable_text
+from ctxfs.messages.tokens import TokenCounter
+from ctxfs.text.jsontext import codec as json_codec
+from ctxfs.text.jsontext.validate import is_json
 
 __all__ = ["DEFAULT_PREVIEW_ABOVE_TOKENS", "PREVIEW_TOKENS", "Preview", "PreviewRule", "check_preview_above"]
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ctxfs.errors import ContextOverflow, ModelError, PromptTooLong
-from ctxfs.events import Compacted, SummaryFailed
 from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import (
     OLD_EXCHANGES,
@@ -30,14 +29,15 @@ from ctxfs.eviction.compaction import (
     seen_items,
     with_exchanges,
 )
+from ctxfs.eviction.events import Compacted, SummaryFailed
 from ctxfs.eviction.last_resort import LastResort, largest_first
-from ctxfs.eviction.plan import Offload, Plan
+from ctxfs.eviction.offload_plan import Offload, Plan
+from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.summary import STAGES_CHARS, prompt, replaced_by_summary, summary_text
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.base import Reply
-from ctxfs.placeholder.text import READ_TOOL
-from ctxfs.tokens import TokenCounter
+from ctxfs.messages.base import Reply
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.tokens import TokenCounter
 
 __all__ = ["AskForSummary", "Done", "Goal", "Overflow", "Reduction", "Step", "View", "overflow"]
 

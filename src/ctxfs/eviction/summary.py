@@ -3,9 +3,9 @@
 from collections.abc import Collection, Sequence
 
 from ctxfs.eviction.compaction import seen_items, with_exchanges
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import Block, text_with
-from ctxfs.placeholder.text import render
+from ctxfs.eviction.placeholder.text import render
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import Block, text_with
 
 __all__ = ["STAGES_CHARS", "prompt", "replaced_by_summary", "summary_text"]
 

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ctxfs.checks import names_settings, require_kind
 from ctxfs.errors import ContextOverflow, PromptTooLong
+from ctxfs.errors.checks import names_settings, require_kind
 from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import SelectiveCompaction
 from ctxfs.eviction.reduction import Done, Goal, Reduction, overflow
-from ctxfs.items import ContextItem
-from ctxfs.llm.base import Reply, Usage
-from ctxfs.tokens import TokenCounter
+from ctxfs.messages.base import Reply, Usage
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.tokens import TokenCounter
 
 __all__ = ["CompactionController", "Summarize", "Window"]
 

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from ctxfs.errors import CorruptContent
-from ctxfs.items import ContextItem
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.messages import Content
-from ctxfs.session.names import safe_name
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import Content
+from ctxfs.messages.names import safe_name
 from ctxfs.session.records import Record, Removed
 from ctxfs.session.state import SessionState
+from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["archived_items", "read_archive", "rewritten_archive", "write_archive"]
 

@@ -1,11 +1,11 @@
 """The items in an archive, read from a session's files."""
 
 from ctxfs.errors import UnknownItem
-from ctxfs.items import ContextItem
+from ctxfs.messages.items import ContextItem
 from ctxfs.session.archive import archived_items
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.item_records import absolute
-from ctxfs.steps import run_in_steps
+from ctxfs.text.steps import run_in_steps
 
 __all__ = ["archived"]
 

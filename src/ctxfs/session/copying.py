@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from ctxfs.content.blocks import is_block_index
 from ctxfs.errors import SessionDiverged, SessionExists
+from ctxfs.session.content.blocks import is_block_index
 from ctxfs.session.index import INDEX_NAME, render_index, wants_index
 from ctxfs.session.journal import scan
 from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.base import NewFile, Store, ThreadStore
 from ctxfs.storage.sessions import MakingStores, SessionStores
-from ctxfs.storage.stores import stores_at
 from ctxfs.storage.threads import result_of, run_to_completion, uninterrupted
+from ctxfs.storage.urls import stores_at
 
 __all__ = ["Copied", "bring_up_to_date", "making"]
 

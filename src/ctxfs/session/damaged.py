@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ctxfs.errors import ContentGone, CorruptContent, CtxfsError, NotStored, StorageError, UnknownItem, UnsafePath
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.messages import AssistantMessage, Block, Content, SystemMessage, ToolMessage
-from ctxfs.tokens import TokenCounter, count_content
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, Block, Content, SystemMessage, ToolMessage
+from ctxfs.messages.tokens import TokenCounter, count_content
 
 __all__ = ["MISSING", "DamagedContent", "counted", "detail_of", "refuse_damaged", "with_notices"]
 

@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from ctxfs.content.blocks import text_lines
-from ctxfs.content.compression import ZSTD, first_frame
-from ctxfs.content.file import trailer_of
-from ctxfs.content.reader import ContentReader, scan_blocks
-from ctxfs.content.stored import Stored
 from ctxfs.errors import CtxfsError
-from ctxfs.items import ItemType
-from ctxfs.jsontext.tokens import JsonTokens
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.names import ARTIFACTS, COMPRESSED_SUFFIX, ENVELOPE, TERMINAL, TEXT, is_compressed
+from ctxfs.session.content.blocks import text_lines
+from ctxfs.session.content.compression import ZSTD, first_frame
+from ctxfs.session.content.file import trailer_of
+from ctxfs.session.content.reader import ContentReader, scan_blocks
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.field_types import check_types
 from ctxfs.session.index import Index
-from ctxfs.session.names import ARTIFACTS, COMPRESSED_SUFFIX, ENVELOPE, TERMINAL, TEXT, is_compressed
 from ctxfs.session.state import SessionState
 from ctxfs.storage.base import Store
+from ctxfs.text.jsontext.tokens import JsonTokens
 
 __all__ = ["parse_header", "unknown_files"]
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ctxfs.content.stored import Stored
-from ctxfs.items import ContextItem, ItemType
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Decided
 

@@ -13,24 +13,16 @@ from types import TracebackType
 from typing import Self, cast
 from warnings import warn
 
-from ctxfs.checks import async_with_only, names_settings, require_bool, require_int, require_kind
-from ctxfs.content.reader import ContentReader, IndexCache
-from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, ContentGone, NotRestorable, SessionClosed, UnknownItem
-from ctxfs.items import ContextItem
-from ctxfs.llm.messages import Content
+from ctxfs.errors.checks import async_with_only, names_settings, require_bool, require_int, require_kind
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import Content
+from ctxfs.messages.names import ENVELOPE, SHORT, Layout, check_session_id, logical_base, new_session_id, path_of
+from ctxfs.session.content.reader import ContentReader, IndexCache
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.item_records import absolute
 from ctxfs.session.journal_writer import JournalReader
 from ctxfs.session.loading import with_contents
-from ctxfs.session.names import (
-    ENVELOPE,
-    SHORT,
-    Layout,
-    check_session_id,
-    logical_base,
-    new_session_id,
-    path_of,
-)
 from ctxfs.session.patience import patiently
 from ctxfs.session.records import Record
 from ctxfs.session.recovery import Recovery, read_journal, scan_session
@@ -41,8 +33,8 @@ from ctxfs.storage.base import DirectoryStore, Store
 from ctxfs.storage.local import list_sessions, remove_session
 from ctxfs.storage.roots import absolute_root, default_root
 from ctxfs.storage.sessions import SessionStores
-from ctxfs.storage.stores import stores_at
 from ctxfs.storage.threads import uninterrupted
+from ctxfs.storage.urls import stores_at
 
 __all__ = ["ContextFileSystem", "default_root", "list_sessions", "remove_session"]
 

@@ -5,8 +5,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ctxfs.items import ContextItem
-from ctxfs.llm.messages import Content
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import Content
 from ctxfs.session.records import Decided
 
 __all__ = ["Key", "decided_at_source", "sha256_of"]

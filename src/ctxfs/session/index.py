@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ctxfs.content.stored import Stored
-from ctxfs.jsontext import codec as json_codec
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.record_json import from_json, to_json
 from ctxfs.storage.base import SharedStore, Store
+from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["INDEX_NAME", "Index", "parse_index", "render_index", "wants_index"]
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ctxfs.content.stored import Stored
-from ctxfs.items import ContextItem
-from ctxfs.llm.messages import ToolMessage
-from ctxfs.session.names import SESSION_SCHEME, path_of
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import ToolMessage
+from ctxfs.messages.names import SESSION_SCHEME, path_of
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.records import ItemAdded, Record, Replaced
 
 __all__ = ["absolute", "added", "ids_of", "metadata_of", "replacement"]

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ctxfs.content.stored import Stored
 from ctxfs.errors import InvalidRecord
-from ctxfs.jsontext import codec as json_codec
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.record_json import from_json, is_accounting, to_json
 from ctxfs.session.records import (
     CallMade,
@@ -27,6 +26,7 @@ from ctxfs.session.records import (
     Undone,
     UnknownRecord,
 )
+from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["Damage", "Scan", "encode_line", "is_whole", "rewritten", "scan"]
 

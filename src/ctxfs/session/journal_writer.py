@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from ctxfs.content.blocks import index_name
-from ctxfs.content.file import ContentFile, IndexChunks
-from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, OutcomeUnknown, SessionClosed, SessionLocked, StorageError, WriteFailed
+from ctxfs.session.content.blocks import index_name
+from ctxfs.session.content.file import ContentFile, IndexChunks
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.index import INDEX_NAME, render_index, wants_index
 from ctxfs.session.journal import encode_line, scan
 from ctxfs.session.records import (
@@ -335,7 +335,7 @@ class JournalWriter(JournalReader):
     async def remove(self, tombstones: Sequence[ContentRemoved]) -> None:
         """Remove contents for good: ``tombstones`` are durable before the first file goes. Raises as ``commit``.
 
-        ``ctxfs.cleanup`` decides what may be removed; nothing is checked here. A file that cannot be removed is left
+        ``ctxfs.session`` decides what may be removed; nothing is checked here. A file that cannot be removed is left
         to the next writer that opens the session.
         """
         await self.commit(Commit(records=tombstones))

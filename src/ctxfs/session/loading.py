@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from ctxfs.errors import ContentGone, CtxfsError
-from ctxfs.items import ContextItem
-from ctxfs.llm.messages import Content
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import Content
 from ctxfs.session.damaged import DamagedContent, detail_of, with_notices
 
 __all__ = ["with_contents"]

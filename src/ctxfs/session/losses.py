@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ctxfs.items import ContextItem
-from ctxfs.llm.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage
 
 __all__ = ["Gap", "Losses", "losses_in"]
 

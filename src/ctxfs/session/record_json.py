@@ -5,17 +5,10 @@ from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any
 
-from ctxfs.content.stored import Stored
-from ctxfs.items import ContentRange, ContextItem, ItemType
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import (
-    AssistantMessage,
-    Message,
-    SystemMessage,
-    ToolMessage,
-    UserMessage,
-    check_content,
-)
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ContentRange, ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage, check_content
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.field_types import check_values
 from ctxfs.session.records import (
     CallMade,

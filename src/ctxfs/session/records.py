@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ctxfs.content.stored import Stored
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import Content
-from ctxfs.session.names import safe_name
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import Content
+from ctxfs.messages.names import safe_name
+from ctxfs.session.content.stored import Stored
 
 __all__ = [
     "Beside",
@@ -318,7 +318,7 @@ class ContentRemoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionTagged:
-    """The session has these tags from here on, and no other; see ``ctxfs.cleanup``."""
+    """The session has these tags from here on, and no other; see ``ctxfs.session``."""
 
     tags: tuple[str, ...]
 

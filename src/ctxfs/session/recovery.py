@@ -6,14 +6,14 @@ Nothing here writes: it returns what was found and what to do about it. Doing it
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ctxfs.content.blocks import index_name
-from ctxfs.content.stored import Stored
 from ctxfs.errors import NotStored
+from ctxfs.messages.names import TERMINAL
+from ctxfs.session.content.blocks import index_name
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.damaged import MISSING, DamagedContent
 from ctxfs.session.discovery import unknown_files
 from ctxfs.session.index import INDEX_NAME, Index, parse_index, wants_index
 from ctxfs.session.journal import Damage, Scan, scan
-from ctxfs.session.names import TERMINAL
 from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.base import Store
 from ctxfs.storage.log_file import LOG_NAME

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from typing import Any
 
-from ctxfs.content.stored import Stored
 from ctxfs.errors import ContentGone, NotRestorable, UnknownItem
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.session.names import short_name
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.names import short_name
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.records import (
     CallMade,
     Closed,

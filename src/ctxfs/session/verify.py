@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ctxfs.content.blocks import index_name
-from ctxfs.content.checking import check_block_index, check_file
-from ctxfs.content.stored import Stored
 from ctxfs.errors import NotStored, StorageError
+from ctxfs.messages.names import TERMINAL
+from ctxfs.session.content.blocks import index_name
+from ctxfs.session.content.checking import check_block_index, check_file
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.index import INDEX_NAME, parse_index, wants_index
 from ctxfs.session.journal import Damage
-from ctxfs.session.names import TERMINAL
 from ctxfs.session.recovery import read_journal
 from ctxfs.storage.base import Store
 from ctxfs.storage.log_file import LOG_NAME

@@ -5,19 +5,18 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from ctxfs.content.file import ContentFile
-from ctxfs.content.growing import GrowingLog
-from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.jsontext.write_stream import has_surrogates, is_longer
-from ctxfs.llm.base import Usage, UsageLike, check_model
-from ctxfs.llm.messages import Content, has_media
+from ctxfs.messages.base import Usage, UsageLike, check_model
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import Content, has_media
+from ctxfs.messages.names import Layout, NameAllocator, is_compressed, layout_of
+from ctxfs.session.content.file import ContentFile
+from ctxfs.session.content.growing import GrowingLog
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.damaged import refuse_damaged
 from ctxfs.session.field_types import check_types
 from ctxfs.session.item_records import added, ids_of, metadata_of, replacement
 from ctxfs.session.journal_writer import Commit, JournalWriter
-from ctxfs.session.names import Layout, NameAllocator, is_compressed, layout_of
 from ctxfs.session.records import (
     Beside,
     CallMade,
@@ -34,6 +33,7 @@ from ctxfs.session.records import (
 from ctxfs.session.recovery import Recovery, quarantine, scan_session
 from ctxfs.storage.base import GrowingStore, SharedStore, Store
 from ctxfs.storage.threads import uninterrupted
+from ctxfs.text.jsontext.write_stream import has_surrogates, is_longer
 
 __all__ = ["EvictionStep", "SessionWriter"]
 

@@ -1,11 +1,21 @@
-"""Where sessions are stored: the store protocol, and the local disk."""
+"""Names and bytes: the local disk, and memory.
 
-from ctxfs.storage.base import GrowingStore, LeaseStore, NewFile, RewritingStore, SharedStore, Store
-from ctxfs.storage.local import Durability, LocalStore
-from ctxfs.storage.local_sessions import LocalSessions
-from ctxfs.storage.port import FileKind, FileStat, FileSystem, OsFileSystem
-from ctxfs.storage.sessions import SessionFound, SessionStores
-from ctxfs.storage.stores import stores_at
+The names are imported when they are first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from ctxfs.lazy import lazy
+
+if TYPE_CHECKING:
+    from ctxfs.storage.base import GrowingStore, LeaseStore, NewFile, RewritingStore, SharedStore, Store
+    from ctxfs.storage.failures import NoAnswer
+    from ctxfs.storage.local import Durability, LocalStore
+    from ctxfs.storage.local_sessions import LocalSessions
+    from ctxfs.storage.memory import MemoryDisk, MemoryStore
+    from ctxfs.storage.port import FileKind, FileStat, FileSystem, OsFileSystem
+    from ctxfs.storage.sessions import SessionFound, SessionStores
+    from ctxfs.storage.urls import stores_at
 
 __all__ = [
     "Durability",
@@ -16,7 +26,10 @@ __all__ = [
     "LeaseStore",
     "LocalSessions",
     "LocalStore",
+    "MemoryDisk",
+    "MemoryStore",
     "NewFile",
+    "NoAnswer",
     "OsFileSystem",
     "RewritingStore",
     "SessionFound",
@@ -25,3 +38,38 @@ __all__ = [
     "Store",
     "stores_at",
 ]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "ctxfs.storage.base": (
+            "GrowingStore",
+            "LeaseStore",
+            "NewFile",
+            "RewritingStore",
+            "SharedStore",
+            "Store",
+        ),
+        "ctxfs.storage.failures": ("NoAnswer",),
+        "ctxfs.storage.local": (
+            "Durability",
+            "LocalStore",
+        ),
+        "ctxfs.storage.local_sessions": ("LocalSessions",),
+        "ctxfs.storage.memory": (
+            "MemoryDisk",
+            "MemoryStore",
+        ),
+        "ctxfs.storage.port": (
+            "FileKind",
+            "FileStat",
+            "FileSystem",
+            "OsFileSystem",
+        ),
+        "ctxfs.storage.sessions": (
+            "SessionFound",
+            "SessionStores",
+        ),
+        "ctxfs.storage.urls": ("stores_at",),
+    },
+)

@@ -375,7 +375,7 @@ async def remove_session(
 ) -> None:
     """Remove a session and all that it stored, for good; whole or not at all, even when the process is killed.
 
-    ``tombstone``: what is recorded for later readers of this id; None: nothing. ``ctxfs.cleanup`` writes it.
+    ``tombstone``: what is recorded for later readers of this id; None: nothing. ``ctxfs.session`` writes it.
 
     Raises ``SessionLocked`` while a writer holds it, ``SessionNotFound`` and ``WriteFailed``, which says so when the
     session is gone and some of its files could not be removed yet.

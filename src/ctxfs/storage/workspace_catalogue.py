@@ -3,8 +3,8 @@
 import sqlite3
 from pathlib import Path
 
-from ctxfs.jsontext import codec as json_codec
 from ctxfs.storage.database import DerivedDatabase, row_crc
+from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["CATALOGUE_NAME", "COLUMNS", "catalogue_file"]
 

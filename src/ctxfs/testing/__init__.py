@@ -1,20 +1,18 @@
-"""What ctxfs ships for tests: scripted models, model servers on loopback, a store in memory, Hypothesis strategies.
+"""Scripted models, servers that refuse what providers refuse, and conformance suites.
 
-``ctxfs.testing.strategies`` needs the package ``hypothesis`` and is imported only when it is used.
+The names are imported when they are first used.
 """
 
 from typing import TYPE_CHECKING
 
 from ctxfs.lazy import lazy
-from ctxfs.llm.messages import ToolCall
-from ctxfs.storage.memory import MemoryDisk, MemoryStore
-from ctxfs.testing.prompt_cache import PromptCache
-from ctxfs.testing.scripted import Cut, ScriptedModel
 
 if TYPE_CHECKING:
     from ctxfs.testing.chat_server import ChatCompletionsServer
     from ctxfs.testing.loopback import Answer
+    from ctxfs.testing.prompt_cache import PromptCache
     from ctxfs.testing.responses_server import ResponsesServer
+    from ctxfs.testing.scripted import Cut, ScriptedModel
     from ctxfs.testing.server import Broken, Failure, MessagesServer
 
 __all__ = [
@@ -23,13 +21,10 @@ __all__ = [
     "ChatCompletionsServer",
     "Cut",
     "Failure",
-    "MemoryDisk",
-    "MemoryStore",
     "MessagesServer",
     "PromptCache",
     "ResponsesServer",
     "ScriptedModel",
-    "ToolCall",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -37,7 +32,16 @@ __getattr__, __dir__ = lazy(
     {
         "ctxfs.testing.chat_server": ("ChatCompletionsServer",),
         "ctxfs.testing.loopback": ("Answer",),
+        "ctxfs.testing.prompt_cache": ("PromptCache",),
         "ctxfs.testing.responses_server": ("ResponsesServer",),
-        "ctxfs.testing.server": ("Broken", "Failure", "MessagesServer"),
+        "ctxfs.testing.scripted": (
+            "Cut",
+            "ScriptedModel",
+        ),
+        "ctxfs.testing.server": (
+            "Broken",
+            "Failure",
+            "MessagesServer",
+        ),
     },
 )

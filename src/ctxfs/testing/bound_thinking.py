@@ -4,10 +4,10 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ctxfs.agent.llm.bound_thinking import BINDING_BETA
 from ctxfs.errors import InvalidRequest
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.bound_thinking import BINDING_BETA
-from ctxfs.llm.messages import THINKING, Block
+from ctxfs.messages.messages import THINKING, Block
+from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["BoundThinking"]
 

@@ -4,15 +4,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.base import Usage
-from ctxfs.llm.chat_completions import Dialect
-from ctxfs.llm.chat_invariants import violations
-from ctxfs.llm.messages import AssistantMessage, ToolCall
+from ctxfs.agent.llm.chat_completions import Dialect
+from ctxfs.messages.base import Usage
+from ctxfs.messages.messages import AssistantMessage, ToolCall
+from ctxfs.messages.tokens import TokenCounter
+from ctxfs.testing.chat_invariants import violations
 from ctxfs.testing.openai_server import OpenAIServer, Refused, error_body
 from ctxfs.testing.prompt_cache import CHARS4
 from ctxfs.testing.server import Failure, ServerTurn, pieces
-from ctxfs.tokens import TokenCounter
+from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["ChatCompletionsServer"]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from ctxfs.history.history import History
-from ctxfs.history.parts import Part
+from ctxfs.context.history.history import History
+from ctxfs.context.history.parts import Part
 from ctxfs.testing.history_play import Played, Violation, play, rewritten_parts
 
 __all__ = ["HistoryConformance"]

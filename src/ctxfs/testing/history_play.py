@@ -14,16 +14,16 @@ from typing import Any
 
 import anyio
 
-from ctxfs.economics.economy import EvictionPricing
-from ctxfs.economics.parameters import EvictionParameters
+from ctxfs.context.history.decisions import key_of
+from ctxfs.context.history.history import History
+from ctxfs.context.history.parts import Part, plain_content
 from ctxfs.errors import CtxfsError
-from ctxfs.history.decisions import key_of
-from ctxfs.history.history import History
-from ctxfs.history.parts import Part, plain_content
-from ctxfs.materialize import Materialize
+from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.records import Decided
+from ctxfs.tools.materialization import Materialize
 
 __all__ = ["Played", "Rewritten", "Violation", "play", "rewritten_parts"]
 

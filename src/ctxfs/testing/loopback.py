@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from anyio import to_thread
 
-from ctxfs.jsontext import codec as json_codec
+from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["Answer", "LoopbackServer"]
 

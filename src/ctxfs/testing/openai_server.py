@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ctxfs.errors import InvalidRequest
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage
+from ctxfs.messages.base import Usage
+from ctxfs.messages.messages import AssistantMessage
+from ctxfs.messages.tokens import TokenCounter, count_content
 from ctxfs.testing.loopback import Answer, LoopbackServer
 from ctxfs.testing.prompt_cache import CHARS4, PromptCache
 from ctxfs.testing.scripted import Script
 from ctxfs.testing.server import Broken, Failure, ServerTurn
-from ctxfs.tokens import TokenCounter, count_content
+from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["OpenAIServer", "Refused", "error_body"]
 

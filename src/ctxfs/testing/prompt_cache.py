@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import unchanged
-from ctxfs.tokens import CharsCounter, TokenCounter, count_block
+from ctxfs.messages.base import Usage
+from ctxfs.messages.messages import unchanged
+from ctxfs.messages.tokens import CharsCounter, TokenCounter, count_block
+from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["CHARS4", "PromptCache"]
 

@@ -4,13 +4,13 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.base import Usage
-from ctxfs.llm.messages import AssistantMessage, Block
-from ctxfs.llm.responses_invariants import violations
+from ctxfs.messages.base import Usage
+from ctxfs.messages.messages import AssistantMessage, Block
 from ctxfs.testing.chat_server import FINISH_REASONS
 from ctxfs.testing.openai_server import OpenAIServer, Refused
+from ctxfs.testing.responses_invariants import violations
 from ctxfs.testing.server import Failure, pieces
+from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["ResponsesServer"]
 

@@ -8,12 +8,12 @@ from typing import Any
 import anyio.lowlevel
 
 from ctxfs.errors import InvalidRequest
-from ctxfs.llm.base import ModelEvent, ModelRequest, Reply, TextDelta, ThinkingDelta
-from ctxfs.llm.checker import Checker
-from ctxfs.llm.messages import AssistantMessage, Block, ToolCall
-from ctxfs.llm.serialize import MessagesSerializer
+from ctxfs.messages.base import ModelEvent, ModelRequest, Reply, TextDelta, ThinkingDelta
+from ctxfs.messages.messages import AssistantMessage, Block, ToolCall
+from ctxfs.messages.serialize import MessagesSerializer
+from ctxfs.messages.tokens import TokenCounter, count_content
+from ctxfs.testing.checker import Checker
 from ctxfs.testing.prompt_cache import CHARS4, PromptCache
-from ctxfs.tokens import TokenCounter, count_content
 
 __all__ = ["Cut", "Script", "ScriptedModel", "Turn"]
 

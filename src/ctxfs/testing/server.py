@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxfs.errors import InvalidRequest
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm import invariants
-from ctxfs.llm.base import CUT, Usage
-from ctxfs.llm.messages import THINKING, AssistantMessage, Block
+from ctxfs.messages.base import CUT, Usage
+from ctxfs.messages.messages import THINKING, AssistantMessage, Block
+from ctxfs.messages.tokens import TokenCounter, count_content
+from ctxfs.testing import invariants
 from ctxfs.testing.bound_thinking import BoundThinking
 from ctxfs.testing.loopback import Answer, LoopbackServer
 from ctxfs.testing.prompt_cache import CHARS4, PromptCache
 from ctxfs.testing.scripted import Cut, Script, Turn
 from ctxfs.testing.threads import ThreadRefused, Threads
-from ctxfs.tokens import TokenCounter, count_content
+from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["Broken", "Failure", "MessagesServer", "ServerTurn"]
 

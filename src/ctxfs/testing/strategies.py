@@ -12,15 +12,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from hypothesis import strategies as st
 
-from ctxfs.llm.messages import (
-    AssistantMessage,
-    Block,
-    Content,
-    Message,
-    SystemMessage,
-    ToolMessage,
-    UserMessage,
-)
+from ctxfs.messages.messages import AssistantMessage, Block, Content, Message, SystemMessage, ToolMessage, UserMessage
 
 __all__ = [
     "TOOL_NAMES",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ctxfs.errors import InvalidRequest
-from ctxfs.llm.messages import Block
+from ctxfs.messages.messages import Block
 
 __all__ = ["THREADS_BETA", "ThreadRefused", "Threads"]
 

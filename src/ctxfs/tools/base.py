@@ -10,14 +10,14 @@ from typing import Any
 import anyio.to_thread
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from ctxfs.content.utf8 import decoded
 from ctxfs.errors import CtxfsError, StorageError, ToolDefinitionError, ToolError
-from ctxfs.items import ContentRange
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.base import ToolSchema
-from ctxfs.llm.messages import Content, check_content, check_flag
-from ctxfs.media import image_fault
+from ctxfs.messages.base import ToolSchema
+from ctxfs.messages.items import ContentRange
+from ctxfs.messages.messages import Content, check_content, check_flag
 from ctxfs.storage.threads import uninterrupted
+from ctxfs.text.jsontext import codec as json_codec
+from ctxfs.text.media import image_fault
+from ctxfs.text.utf8 import decoded
 
 __all__ = ["CALL", "RunningCall", "Tool", "ToolResult", "check_tool_name", "running_call", "to_content", "told"]
 

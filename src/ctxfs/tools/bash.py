@@ -19,22 +19,22 @@ import anyio.lowlevel
 from anyio import to_thread
 from pydantic import Field
 
-from ctxfs.checks import names_settings, require_bool, require_kind, require_number, require_text
-from ctxfs.content.growing import GrowingLog
-from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, StorageError
-from ctxfs.items import ContentRange
-from ctxfs.jsontext.validate import is_json
-from ctxfs.materialize import ContextRef, Materialize
-from ctxfs.placeholder.attach import DIGEST_FRACTION
-from ctxfs.placeholder.excerpts import Ends
-from ctxfs.placeholder.text import render_advice, render_materialized, render_size
+from ctxfs.errors.checks import names_settings, require_bool, require_kind, require_number, require_text
+from ctxfs.eviction.placeholder.attach import DIGEST_FRACTION
+from ctxfs.eviction.placeholder.excerpts import Ends
+from ctxfs.eviction.placeholder.text import render_advice, render_materialized, render_size
+from ctxfs.messages.items import ContentRange
+from ctxfs.messages.names import path_of, safe_name
+from ctxfs.session.content.growing import GrowingLog
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import path_of, safe_name
-from ctxfs.steps import run_in_steps
 from ctxfs.storage.threads import uninterrupted
+from ctxfs.text.jsontext.validate import is_json
+from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import CALL, Tool, ToolResult, told
 from ctxfs.tools.decorator import tool
+from ctxfs.tools.materialization import ContextRef, Materialize
 
 __all__ = ["Bash", "bash_tool"]
 

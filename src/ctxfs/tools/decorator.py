@@ -12,8 +12,8 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from ctxfs.checks import names_settings
 from ctxfs.errors import InvalidToolArguments, ToolDefinitionError
+from ctxfs.errors.checks import names_settings
 from ctxfs.tools.base import Tool
 
 __all__ = ["FunctionTool", "tool"]

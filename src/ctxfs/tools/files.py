@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ctxfs.content.utf8 import Utf8Decoder
 from ctxfs.errors import ToolError
 from ctxfs.errors.base import quoted
-from ctxfs.llm.messages import Block
-from ctxfs.media import MAX_IMAGE_FILE_BYTES, MAX_IMAGE_PIXELS, image_fault, image_type
+from ctxfs.messages.messages import Block
 from ctxfs.storage.port import FileKind, FileSystem, OsFileSystem
 from ctxfs.storage.session_dir import LOCK_NAME, LOG_NAME
+from ctxfs.text.media import MAX_IMAGE_FILE_BYTES, MAX_IMAGE_PIXELS, image_fault, image_type
+from ctxfs.text.utf8 import Utf8Decoder
 from ctxfs.tools.paging import Line, LineCutter
 
 __all__ = ["FilePage", "Roots"]

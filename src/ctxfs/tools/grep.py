@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-from ctxfs.content.utf8 import Utf8Decoder, whole_characters
-from ctxfs.steps import checkpoint
+from ctxfs.text.steps import checkpoint
+from ctxfs.text.utf8 import Utf8Decoder, whole_characters
 from ctxfs.tools.line_pattern import LinePattern, Match, SearchStopped
 from ctxfs.tools.paging import Line
 

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from ctxfs.content.reader import ContentReader
-from ctxfs.placeholder.lines import plural
+from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.messages.tokens import TokenCounter
+from ctxfs.session.content.reader import ContentReader
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.steps import run_in_steps
-from ctxfs.tokens import TokenCounter
+from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import ToolResult
 from ctxfs.tools.grep import MOST_COUNTED, FoundLine, LineSearch, Stopped
 from ctxfs.tools.line_pattern import LinePattern

@@ -18,7 +18,7 @@ import re2
 
 from ctxfs.errors import InvalidToolArguments, WorkLimitReached
 from ctxfs.errors.base import quoted
-from ctxfs.steps import CpuBudget, checkpoint
+from ctxfs.text.steps import CpuBudget, checkpoint
 from ctxfs.tools.pattern_prefix import prefix_pattern
 
 __all__ = ["MAX_CPU_S", "LinePattern", "Match", "SearchStopped"]

@@ -6,8 +6,8 @@ Lines are 1-based and end at "\n" alone; characters in a line are 0-based code p
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ctxfs.steps import checkpoint
-from ctxfs.tokens import TokenCounter
+from ctxfs.messages.tokens import TokenCounter
+from ctxfs.text.steps import checkpoint
 
 __all__ = ["MAX_LINE_CHARS", "MAX_POSITION", "Line", "LineCutter", "LineEnds", "Page", "render_page", "row"]
 

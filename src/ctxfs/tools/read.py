@@ -8,20 +8,13 @@ from typing import Annotated
 from anyio import to_thread
 from pydantic import Field
 
-from ctxfs.placeholder.text import READ_TOOL
+from ctxfs.eviction.placeholder.text import READ_TOOL
+from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.tokens import TokenCounter
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.files import Roots
 from ctxfs.tools.paging import MAX_POSITION
-from ctxfs.tools.stored import (
-    CHARS_PER_TOKEN,
-    MIN_PAGE_TOKENS,
-    page_result,
-    read_page,
-    reading_tool,
-    rendered,
-)
+from ctxfs.tools.stored import CHARS_PER_TOKEN, MIN_PAGE_TOKENS, page_result, read_page, reading_tool, rendered
 
 __all__ = ["DEFAULT_LIMIT_LINES", "DEFAULT_MAX_TOKENS", "read_tool"]
 

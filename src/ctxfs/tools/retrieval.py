@@ -10,14 +10,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ctxfs.content.stored import Stored
 from ctxfs.errors import ToolError
-from ctxfs.jsontext.path import parse_path, select_lines
-from ctxfs.placeholder.lines import plural
+from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.messages.names import safe_name
+from ctxfs.messages.tokens import TokenCounter
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import safe_name
-from ctxfs.steps import run_in_steps
-from ctxfs.tokens import TokenCounter
+from ctxfs.text.jsontext.path import parse_path, select_lines
+from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.grep_page import DEFAULT_MATCHES, grep_page
 from ctxfs.tools.line_pattern import LinePattern

@@ -8,9 +8,9 @@ from typing import TypeVar
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
-from ctxfs.content.reader import BlockRange, ContentReader
 from ctxfs.errors import CtxfsError, ToolError, WorkLimitReached
-from ctxfs.steps import run_in_steps
+from ctxfs.session.content.reader import BlockRange, ContentReader
+from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.grep import FoundLine, LineSearch, SearchedPart, search_part
 
 __all__ = ["in_order", "stored_matches"]

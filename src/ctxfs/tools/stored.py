@@ -7,15 +7,15 @@ from functools import partial, wraps
 from itertools import islice
 from typing import ParamSpec, TypeVar
 
-from ctxfs.content.reader import ContentReader
-from ctxfs.content.stored import Stored
 from ctxfs.errors import CorruptContent, NotStored, SessionError, StorageError, ToolError, UnknownItem
-from ctxfs.items import ContentRange
-from ctxfs.llm.messages import Block
+from ctxfs.messages.items import ContentRange
+from ctxfs.messages.messages import Block
+from ctxfs.messages.names import path_of
+from ctxfs.messages.tokens import TokenCounter, count_block, default_counter
+from ctxfs.session.content.reader import ContentReader
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.names import path_of
-from ctxfs.steps import run_in_steps
-from ctxfs.tokens import TokenCounter, count_block, default_counter
+from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import ToolResult, told
 from ctxfs.tools.decorator import FunctionTool, tool
 from ctxfs.tools.paging import Line, LineCutter, LineEnds, Page, render_page

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ctxfs.economics.paid import Paid
-from ctxfs.items import ItemType
-from ctxfs.llm.base import Usage
-from ctxfs.replay.journal_costs import Account
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ItemType
+from ctxfs.session.paid import Paid
+from ctxfs.session.timeline.costs import Account
 
 __all__ = ["Activity", "Call", "Event", "EventKind", "ItemLife", "Part"]
 

@@ -5,18 +5,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
-from ctxfs.content.stored import Stored
-from ctxfs.economics.paid import Paid
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.llm.messages import AssistantMessage, ToolCall, ToolMessage, text_of
-from ctxfs.models.prices import Prices
-from ctxfs.redaction import Redaction
-from ctxfs.replay.journal_costs import account_of
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, ToolCall, ToolMessage, text_of
+from ctxfs.messages.models.prices import Prices
+from ctxfs.session.content.stored import Stored
+from ctxfs.session.paid import Paid
 from ctxfs.session.records import CallMade, EvictionSet, ItemAdded, Record
+from ctxfs.session.redaction import Redaction
 from ctxfs.session.state import SessionState
-from ctxfs.timeline.changes import ItemChange, What
-from ctxfs.timeline.lives import Lives, Step
+from ctxfs.session.timeline.changes import ItemChange, What
+from ctxfs.session.timeline.costs import account_of
+from ctxfs.session.timeline.lives import Lives, Step
+from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife, Part
 
 __all__ = ["ActivityBuilder"]

@@ -15,14 +15,14 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ctxfs.content.visible import visible_text
 from ctxfs.errors import CtxfsError, ReplayFormatError, SessionNotFound, ToolError, UnknownCall, UnknownItem
-from ctxfs.jsontext import codec as json_codec
+from ctxfs.session.content.visible import visible_text
 from ctxfs.session.records import Record
-from ctxfs.steps import run_in_steps
-from ctxfs.timeline.back import Back, pinned, restored, undone, unpinned
-from ctxfs.timeline.bring_back import change_session
-from ctxfs.timeline.reading import past_request
+from ctxfs.session.timeline.back import Back, pinned, restored, undone, unpinned
+from ctxfs.session.timeline.bring_back import change_session
+from ctxfs.session.timeline.reading import past_request
+from ctxfs.text.jsontext import codec as json_codec
+from ctxfs.text.steps import run_in_steps
 from ctxfs.view import security
 from ctxfs.view.overview import SORTS, chosen_rows
 from ctxfs.view.pages import Pages, static_files

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ctxfs.items import ContextItem, ItemType
-from ctxfs.timeline.changes import Changes, ItemChange
-from ctxfs.timeline.request import PastRequest
-from ctxfs.timeline.timeline import Timeline, Walk
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.session.timeline.changes import Changes, ItemChange
+from ctxfs.session.timeline.request import PastRequest
+from ctxfs.session.timeline.timeline import Timeline, Walk
 from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife
 
 __all__ = ["CallPanel", "ChangeList", "ChangeRow", "RequestRow", "call_panel"]

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ctxfs.content.readable import readable_text
 from ctxfs.errors import UnknownItem
-from ctxfs.llm.messages import Content
+from ctxfs.messages.messages import Content
+from ctxfs.messages.readable import readable_text
 from ctxfs.session.archive_reading import archived
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.steps import run_in_steps
+from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.grep import LineSearch, search_part
 from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import Line, LineCutter, LineEnds

@@ -7,11 +7,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from ctxfs.content.readable import readable_text
 from ctxfs.errors import CtxfsError
-from ctxfs.redaction import Redaction
-from ctxfs.steps import run_in_steps
+from ctxfs.messages.readable import readable_text
+from ctxfs.session.redaction import Redaction
 from ctxfs.storage.threads import run_to_completion
+from ctxfs.text.steps import run_in_steps
 from ctxfs.view.activity import Call, Event, ItemLife
 from ctxfs.view.activity_builder import ActivityBuilder
 from ctxfs.view.content import message_of

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ctxfs.placeholder.lines import plural
+from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.session.recovery import Recovery
 from ctxfs.view.activity import Activity, Call, EventKind
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ctxfs.listing.summary import SessionSummary
+from ctxfs.session.listing.summary import SessionSummary
 
 __all__ = ["SORTS", "chosen_rows"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
-from ctxfs.content.visible import visible_text
+from ctxfs.session.content.visible import visible_text
 from ctxfs.view import figures
 
 __all__ = ["Pages", "static_files"]

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ctxfs.errors import CtxfsError
-from ctxfs.listing.summary import problem_of
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.listing.summary import problem_of
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import Line

@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
-from ctxfs.content.readable import readable_text
-from ctxfs.content.stored import Stored
 from ctxfs.errors import ConfigError, StorageError, ToolError, UnknownItem
 from ctxfs.eviction.budget import Budget
-from ctxfs.items import ContextItem
-from ctxfs.jsontext import codec as json_codec
-from ctxfs.models.known import known_model
-from ctxfs.replay.effect import Effect, compared_window, effect
-from ctxfs.session.names import path_of
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.models.known import known_model
+from ctxfs.messages.names import path_of
+from ctxfs.messages.readable import readable_text
+from ctxfs.session.content.stored import Stored
 from ctxfs.session.records import Decided, Record
-from ctxfs.steps import run_in_steps
+from ctxfs.session.timeline.effect import Effect, compared_window, effect
+from ctxfs.text.jsontext import codec as json_codec
+from ctxfs.text.steps import run_in_steps
 from ctxfs.view.activity import Activity, EventKind, ItemLife
 from ctxfs.view.call_panel import CallPanel, call_panel
 from ctxfs.view.chart import chart_data

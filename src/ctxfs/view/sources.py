@@ -8,19 +8,19 @@ from typing import Any, Self
 import anyio
 
 from ctxfs.errors import SessionNotFound
-from ctxfs.listing.catalogue import list_summaries
-from ctxfs.listing.summary import SessionSummary
+from ctxfs.messages.names import TERMINAL
 from ctxfs.session.discovery import unknown_files
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.index import INDEX_NAME
 from ctxfs.session.journal import scan
-from ctxfs.session.names import TERMINAL
+from ctxfs.session.listing.catalogue import list_summaries
+from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.session.records import Record
 from ctxfs.session.state import SessionState
-from ctxfs.steps import run_in_steps
+from ctxfs.session.timeline.timeline import Timeline
 from ctxfs.storage.sessions import SessionStores, has_writer, session_ids
 from ctxfs.storage.threads import run_to_completion
-from ctxfs.timeline.timeline import Timeline
+from ctxfs.text.steps import run_in_steps
 from ctxfs.view.activity import Activity
 from ctxfs.view.activity_builder import ActivityBuilder
 from ctxfs.view.findings import Unfinished

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ctxfs.economics.prices import ANTHROPIC_RATES, Rates
+from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 from ctxfs.view.activity import Activity, Event, EventKind, ItemLife
 
 __all__ = ["Unevicted", "Worth", "unevicted", "worth"]

@@ -1,0 +1,386 @@
+"""A proxy on this machine between a program and the APIs of models: requests are rewritten on their way out.
+
+The only module that imports the packages ``starlette`` and ``uvicorn``. Keys are forwarded, and never kept or logged.
+Replies, and requests that do not ask for a reply of a model, pass through unchanged.
+"""
+
+import logging
+import secrets
+import socket
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+import uvicorn
+from anyio import CancelScope, to_thread
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from ctxfs.adapters.serve.bodies import TooLarge, beginning_of, unpacked, whole_body
+from ctxfs.adapters.serve.calls import BASE_URLS, api_of, branch_of, normal_path, thread_of
+from ctxfs.adapters.serve.savings import Savings
+from ctxfs.agent.llm.bound_thinking import ThinkingDropper, beta_headers
+from ctxfs.agent.llm.sse import UsageReader
+from ctxfs.context.history.files import run_alone
+from ctxfs.context.history.history import History
+from ctxfs.context.history.parts import Edits
+from ctxfs.context.history.pool import Histories
+from ctxfs.context.history.views import VIEWS, Api
+from ctxfs.errors import ConfigError, CtxfsError, SessionError, StorageError
+from ctxfs.eviction.events import ContextEvent, Evicted
+from ctxfs.messages.base import Usage
+from ctxfs.messages.overflow import too_long
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.sessions import SessionStores, is_there
+from ctxfs.storage.threads import begin
+from ctxfs.storage.urls import stores_at
+from ctxfs.text.jsontext import codec as json_codec
+
+__all__ = ["Proxy"]
+
+_log = logging.getLogger("ctxfs.adapters")
+
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+_NOT_FORWARDED = frozenset(
+    {"host", "content-length", "connection", "keep-alive", "te", "trailer", "upgrade"}
+    | {"transfer-encoding", "proxy-authorization", "proxy-authenticate", "proxy-connection"}
+)
+"""Hop-by-hop headers, which are not forwarded."""
+
+_REFUSED = (400, 413)
+"""Statuses under which a provider refuses a prompt as too long, or thinking that no longer fits."""
+
+_SHOWN = (ConfigError, SessionError, StorageError)
+"""Errors whose text never quotes a request."""
+
+_MOST_BODY_BYTES = 64 << 20
+"""The most bytes of a request for a reply, as it comes and unpacked: twice what Anthropic's API takes."""
+
+_MOST_REFUSAL_BYTES = 1 << 20
+"""The most bytes of a refusal that are read for its reason; a longer one passes unread."""
+
+_TIMEOUT = httpx2.Timeout(None, connect=30.0)
+"""No read time-out: a model may think for a long time, and the client has a time-out of its own."""
+
+_ELSEWHERE: Mapping[str, Any] = {"read_tool": "context_read", "lease_wait_s": 40.0}
+"""Settings for sessions that are not in a directory: the program's tools cannot open their files, and waiting out the
+30 s lease of a killed proxy costs less than a request that misses the prompt cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A request that was rewritten, or could have been."""
+
+    history: History
+    branch: str
+    model: str
+    edits: Edits
+    body: Mapping[str, Any]
+
+
+_Rewritten = tuple[bytes, _Sent | None]
+"""The body to send, and the decoded request; None if the request cannot be rewritten, and is sent as it came."""
+
+
+class _Forwarded(StreamingResponse):
+    """The provider's answer, as it came."""
+
+    @classmethod
+    def of(cls, answer: httpx2.Response, content: AsyncIterator[bytes]) -> Self:
+        """The answer with its own headers."""
+        forwarded = cls(content, answer.status_code)
+        forwarded.raw_headers = [
+            (name.lower(), value)
+            for name, value in answer.headers.raw
+            if (known := name.lower().decode("latin-1")) == "content-length" or known not in _NOT_FORWARDED
+        ]
+        return forwarded
+
+
+@dataclass(slots=True)
+class Proxy:
+    """A proxy that serves on 127.0.0.1, at a port and a path that nobody can guess, while its context is entered.
+
+    Args:
+        root_path: the directory that holds sessions; None means ``~/.agent/context``.
+        settings: the settings of every ``History``, except for the model, which each request names. If sessions are not
+            in a directory, ``read_tool`` is "context_read" unless given.
+        upstreams: the base URL that each provider's requests go to; by default, the provider's own.
+        session_id: the session of requests that name no conversation; None creates a new one.
+        store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
+        one_session: all requests belong to ``session_id``, whatever conversation they name.
+
+    Raises:
+        ConfigError: a setting that cannot work.
+        MissingExtra: a package that the store needs is not installed.
+
+    """
+
+    root_path: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    upstreams: Mapping[str, str] = field(default_factory=dict)
+    session_id: str | None = None
+    store: SessionStores | str | None = None
+    one_session: bool = False
+    savings: Savings = field(default_factory=Savings)
+    _token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    _stores: SessionStores = field(init=False)
+    _pools: dict[str, Histories] = field(default_factory=dict)
+    _client: httpx2.AsyncClient = field(init=False)
+    _server: uvicorn.Server = field(init=False)
+    _serving: Future[None] = field(init=False)
+    _port: int = 0
+    _dropper: ThinkingDropper = field(default_factory=ThinkingDropper)
+
+    def __post_init__(self) -> None:
+        self._stores = stores_at(self.root_path, self.store)
+        if self._stores.directory is None:
+            self.settings = {**_ELSEWHERE, **self.settings}
+        self.session_id = History(self.session_id, store=self._stores, **self.settings).session_id
+        self.settings = {**self.settings, "on_event": self._happened}
+
+    def _happened(self, event: ContextEvent) -> None:
+        if isinstance(event, Evicted):
+            self.savings.replaced.append(event.item_id)
+
+    # Serving ---------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        """Serve. Raises ``SessionError`` and ``StorageError`` if the sessions cannot be reached."""
+        self._reach()
+        listening = socket.create_server(("127.0.0.1", 0))
+        self._port = listening.getsockname()[1]
+        config = uvicorn.Config(
+            self.app, log_config=None, access_log=False, timeout_graceful_shutdown=1, server_header=False
+        )
+        config.load()  # here, since importing blocks: on files, and on imports in other threads
+        self._client = httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False)
+        self._server = uvicorn.Server(config)
+        self._serving = begin(partial(self._server.run, [listening]))
+        return self
+
+    def _reach(self) -> None:
+        """Create the one session, so that other readers find it; else make a request to a remote store, as a check."""
+
+        async def nothing(_: ContextFileSystem) -> None:
+            pass
+
+        if self.one_session:
+            with History(self.session_id, store=self._stores, **self.settings) as history:
+                history.read(nothing)
+        elif self._stores.directory is None:
+            run_alone(partial(is_there, self._stores, str(self.session_id)))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.should_exit = True
+        try:
+            self._serving.result()
+        finally:
+            for histories in self._pools.values():
+                try:
+                    histories.close()
+                except CtxfsError as failure:  # a bill that could not be recorded must not fail the program
+                    _log.warning("%s", failure)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables that make a program send its requests here."""
+        urls = {name: f"http://127.0.0.1:{self._port}/{self._token}{given.path}" for name, given in BASE_URLS.items()}
+        return {variable: urls[name] for name, given in BASE_URLS.items() for variable in given.variables}
+
+    @property
+    def app(self) -> ASGIApp:
+        """The proxy as an ASGI application."""
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            async with self._client:
+                yield
+
+        async def forward(request: Request) -> Response:
+            for name, given in BASE_URLS.items():
+                head = f"/{self._token}{given.path}"
+                path = str(request.scope.get("raw_path", b"").decode("ascii"))
+                rest = normal_path(path.removeprefix(head)) if path.startswith(f"{head}/") else None
+                if rest is not None:
+                    return await self._forward(request, name, rest)
+            return _error(404, "not_found_error", "not a path of this proxy")
+
+        return Starlette(routes=[Route("/{path:path}", forward, methods=_METHODS)], lifespan=lifespan)
+
+    async def _forward(self, request: Request, provider: str, path: str) -> Response:
+        if "content-length" in request.headers and "transfer-encoding" in request.headers:
+            reason = "the request has content-length and transfer-encoding: send one of them"
+            return _error(400, "invalid_request_error", reason, {"connection": "close"})
+        query = request.scope["query_string"].decode("ascii")
+        url = f"{self._upstream(provider)}{path}{f'?{query}' if query else ''}"
+        api = api_of(provider, path) if request.method == "POST" else None
+        try:
+            if api is not None:
+                return await self._replied(request, url, api)
+            content = request.stream() if _has_body(request) else None
+            answer = await self._send(request, url, content)
+            return _Forwarded.of(answer, answer.aiter_raw())
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except TooLarge as error:
+            return _error(413, "request_too_large", f"{error}: leave out content, or do not send it through the proxy")
+        except httpx2.RequestError as error:
+            return _error(502, "api_error", f"{httpx2.URL(url).host} cannot be reached: {error}")
+
+    async def _replied(self, request: Request, url: str, api: Api) -> Response:
+        """Rewrite and send a request for a reply; do so once more if it is refused for a reason that can be mended."""
+        raw = await whole_body(request.stream(), _MOST_BODY_BYTES)
+        content, sent = await self._rewritten(raw, api, request)
+        answer = await self._send(request, url, content, sent, rewritten=content is not raw)
+        if sent is not None and answer.status_code in _REFUSED:
+            pieces = answer.aiter_raw()
+            refusal = await beginning_of(pieces, _MOST_REFUSAL_BYTES)
+            if not await self._taken_in(refusal, answer, sent, api):
+                return _Forwarded.of(answer, _all_of(refusal, pieces))
+            await answer.aclose()
+            content, sent = await self._rewritten(raw, api, request)
+            answer = await self._send(request, url, content, sent, rewritten=content is not raw)
+        return _Forwarded.of(answer, self._answer(answer, sent))
+
+    async def _taken_in(self, refusal: bytes, answer: httpx2.Response, sent: _Sent, api: Api) -> bool:
+        """Whether a second try may succeed: the prompt was too long and can be cut, or can do without its thinking."""
+        try:
+            encodings = answer.headers.get("content-encoding")
+            text = (await to_thread.run_sync(unpacked, refusal, encodings, _MOST_REFUSAL_BYTES)).decode()
+            if api == "messages" and self._dropper.refused(sent.body, text):
+                return True
+            said = too_long(text, status=answer.status_code)
+            if said is not None:
+                await sent.history.arefused(said, branch=sent.branch)
+        except (CtxfsError, ValueError):  # nothing more can be replaced: the program gets the refusal
+            return False
+        return said is not None
+
+    async def _send(
+        self,
+        request: Request,
+        url: str,
+        content: bytes | AsyncIterator[bytes] | None,
+        sent: _Sent | None = None,
+        *,
+        rewritten: bool = False,
+    ) -> httpx2.Response:
+        """Send ``content`` with the headers of ``request``; the answer is not read yet.
+
+        ``sent``: the decoded request; None: it cannot be rewritten. ``rewritten``: ``content`` is not the body that
+        came, and is not compressed.
+        """
+        left_out = {*_NOT_FORWARDED, "content-encoding"} if rewritten else _NOT_FORWARDED
+        headers = [(name, value) for name, value in request.headers.raw if name.decode("latin-1") not in left_out]
+        if isinstance(content, bytes):  # the bill is read from the reply, so it must not be compressed
+            headers = [*(one for one in headers if one[0] != b"accept-encoding"), (b"accept-encoding", b"identity")]
+        elif (length := request.headers.get("content-length")) is not None:
+            headers.append((b"content-length", length.encode()))
+        if sent is not None and self._dropper.models:
+            named = beta_headers(sent.body, dict(request.headers)).get("anthropic-beta")
+            headers = [one for one in headers if one[0] != b"anthropic-beta"]
+            headers += [] if named is None else [(b"anthropic-beta", named.encode())]
+        outgoing = self._client.build_request(request.method, url, headers=headers, content=content)
+        return await self._client.send(outgoing, stream=True)
+
+    def _upstream(self, provider: str) -> str:
+        return self.upstreams.get(provider, BASE_URLS[provider].upstream).rstrip("/")
+
+    async def _answer(self, answer: httpx2.Response, sent: _Sent | None) -> AsyncIterator[bytes]:
+        """Yield the bytes of a reply as they come, and record the bill that they contain."""
+        heard = UsageReader()
+        listens = sent is not None and answer.is_success
+        try:
+            async for chunk in answer.aiter_raw():
+                if listens:
+                    heard.feed(chunk)
+                yield chunk
+        finally:
+            with CancelScope(shield=True):  # also when the client goes away
+                await answer.aclose()
+                if sent is not None and listens:
+                    await self._billed(sent, heard.bill())
+
+    # Rewriting -------------------------------------------------------------------------------------------------------
+
+    async def _rewritten(self, raw: bytes, api: Api, request: Request) -> _Rewritten:
+        """The request to send; if it cannot be rewritten, the request as it came, and None."""
+        try:
+            return await to_thread.run_sync(partial(self._edited, raw, api, dict(request.headers)))
+        except TooLarge:
+            raise
+        except _SHOWN as error:
+            self.savings.problem(f"{type(error).__name__}: {error}"[:200])
+        except CtxfsError as error:  # its text may quote a message
+            self.savings.problem(f"{type(error).__name__}: it is not a request that this API takes")
+        except ValueError:
+            encoding = request.headers.get("content-encoding")
+            packed = f"its body is compressed ({encoding!r:.20}) and cannot be unpacked"
+            self.savings.problem(packed if encoding else "its body is not JSON")
+        return raw, None
+
+    def _edited(self, raw: bytes, api: Api, headers: Mapping[str, str]) -> _Rewritten:
+        body = json_codec.loads(unpacked(raw, headers.get("content-encoding"), _MOST_BODY_BYTES))
+        parts = VIEWS[api].parts_of(body)
+        model, thread = str(body.get("model", "")), str(self.session_id)
+        if not self.one_session:
+            thread = thread_of(headers, body, otherwise=thread)
+        branch = branch_of(body, parts)
+        history = self._history(model, thread)
+        new, edits = history.rewritten(api, body, branch=branch)
+        new = self._dropper.asking(new) if api == "messages" else new
+        return raw if new is body else json_codec.dumps(new), _Sent(history, branch, model, edits, new)
+
+    def _history(self, model: str, thread: str) -> History:
+        """The history of a conversation: the same one for all its requests, whichever worker threads rewrite them."""
+        pool = self._pools.get(model)
+        if pool is None:  # if several are created at once, all threads use the first
+            pool = self._pools.setdefault(model, Histories(store=self._stores, model=model, **self.settings))
+        return pool.of(thread)
+
+    async def _billed(self, sent: _Sent, bill: tuple[dict[str, Any], str | None] | None) -> None:
+        self.savings.calls += 1
+        if bill is None:
+            return
+        model = bill[1] or sent.model
+        try:
+            usage = Usage.of(bill[0])
+            await sent.history.areplied(usage, model or None, branch=sent.branch)
+        except CtxfsError as error:  # the client gets the reply even if its bill is invalid
+            _log.warning("session %s: %s", sent.history.session_id, error)
+            return
+        self.savings.called(
+            (sent.history.session_id, sent.branch),
+            usage,
+            model,
+            counted_tokens=sent.edits.tokens,
+            freed_tokens=sent.edits.freed_tokens,
+        )
+
+
+def _has_body(request: Request) -> bool:
+    return "content-length" in request.headers or "transfer-encoding" in request.headers
+
+
+async def _all_of(beginning: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield beginning
+    async for piece in rest:
+        yield piece
+
+
+def _error(status: int, kind: str, reason: str, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer of the proxy itself, in the form that programs expect of the providers."""
+    body = {"type": "error", "error": {"type": kind, "message": f"ctxfs proxy: {reason}"}}
+    return JSONResponse(body, status, headers)

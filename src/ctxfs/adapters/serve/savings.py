@@ -1,0 +1,96 @@
+"""What a proxy saved: what its calls cost, and what they would have cost with nothing replaced. Pure."""
+
+from dataclasses import dataclass, field, replace
+
+from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.messages.base import Usage
+from ctxfs.messages.models.known import known_model
+from ctxfs.messages.rates import bill_usd
+
+__all__ = ["Savings"]
+
+
+@dataclass(slots=True)
+class Savings:
+    """The calls of one run.
+
+    ``calls``: how many requests for a reply were rewritten, or could have been; ``heard``: how many of them were
+    billed. ``replaced``: the ids of the contents that were replaced. ``sent_tokens`` and ``freed_tokens``: the size of
+    the prompts, and how much larger they would have been, in the provider's tokens. ``usd`` and ``whole_usd``: what the
+    calls cost, and what they would have cost; only for models whose prices are known.
+    """
+
+    calls: int = 0
+    heard: int = 0
+    replaced: list[str] = field(default_factory=list)
+    sent_tokens: int = 0
+    freed_tokens: int = 0
+    usd: float = 0.0
+    whole_usd: float = 0.0
+    problems: dict[str, int] = field(default_factory=dict)
+    _cached: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def problem(self, reason: str) -> None:
+        """Count a request that was sent as it came, for this reason."""
+        self.problems[reason] = self.problems.get(reason, 0) + 1
+
+    def called(
+        self, place: tuple[str, str], usage: Usage, model: str, *, counted_tokens: int, freed_tokens: int
+    ) -> None:
+        """Count a call that was billed.
+
+        Args:
+            place: the conversation and its branch.
+            usage: the usage that the provider reports.
+            model: the model's name.
+            counted_tokens: the size of the prompt by our counter.
+            freed_tokens: by how much replacing shortened it, by our counter.
+
+        """
+        total = usage.total_input_tokens
+        freed = round(freed_tokens * total / counted_tokens) if counted_tokens else 0
+        self.heard += 1
+        self.sent_tokens += total
+        self.freed_tokens += freed
+        whole = _whole(usage, freed, cached_tokens=self._cached.get(place, 0))
+        self._cached[place] = total + freed
+        known = known_model(model)
+        if known is not None and known.prices is not None:
+            self.usd += bill_usd(usage, known.prices)
+            self.whole_usd += bill_usd(whole, known.prices)
+
+    def lines(self) -> list[str]:
+        """What to show the user at the end."""
+        replaced = plural(len(self.replaced), "content")
+        lines = [f"{plural(self.calls, 'call')}, {self.heard:,} of them with a bill; {replaced} replaced"]
+        if self.freed_tokens:
+            whole = self.sent_tokens + self.freed_tokens
+            part = f"{self.freed_tokens:,} of {whole:,} prompt tokens were not sent ({self.freed_tokens / whole:.0%})"
+            lines.append(f"{part}{self._dollars()}")
+        lines += [f"{plural(count, 'request')} sent unchanged: {reason}" for reason, count in self.problems.items()]
+        return lines
+
+    def _dollars(self) -> str:
+        if not self.whole_usd:
+            return ""
+        saved = self.whole_usd - self.usd
+        if saved < 0:
+            return f"; about ${-saved:,.2f} more than ${self.whole_usd:,.2f}, the cost of sending everything"
+        return f"; about ${saved:,.2f} of ${self.whole_usd:,.2f} saved"
+
+
+def _whole(usage: Usage, freed_tokens: int, *, cached_tokens: int) -> Usage:
+    """What the call would have been billed with nothing replaced.
+
+    If the provider's cache was warm, it would have held the whole prompt of the call before; if not, nothing.
+    """
+    total = usage.total_input_tokens + freed_tokens
+    warm = usage.cache_read_input_tokens
+    read = min(max(cached_tokens, warm), total) if warm else 0
+    rest = total - read
+    if usage.cache_creation_input_tokens:
+        plain = min(usage.input_tokens, rest)
+        return replace(
+            usage, input_tokens=plain, cache_creation_input_tokens=rest - plain, cache_read_input_tokens=read
+        )
+    return replace(usage, input_tokens=rest, cache_read_input_tokens=read)

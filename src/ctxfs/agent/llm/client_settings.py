@@ -1,0 +1,44 @@
+"""Checks of the settings that both of our clients take."""
+
+from collections.abc import Mapping
+
+from ctxfs.agent.llm.retry import RetryPolicy
+from ctxfs.errors import ConfigError
+from ctxfs.errors.checks import require_int, require_kind, require_number, require_text
+
+__all__ = ["check_client", "retry_policy"]
+
+
+def check_client(
+    *,
+    model: object,
+    api_key: object,
+    base_url: object,
+    max_tokens: object,
+    options: object,
+    timeout_s: object,
+    sleep: object,
+) -> None:
+    """Raise ``ConfigError`` for a setting of another type, or one that cannot work."""
+    require_text("model", model)
+    require_kind("api_key", api_key, str, "a key")
+    require_kind("base_url", base_url, str, "a URL")
+    require_int("max_tokens", max_tokens, at_least=1)
+    require_kind("options", options, Mapping, "a mapping of fields of the request")
+    require_number("timeout_s", timeout_s, at_least=0)
+    if not timeout_s:
+        raise ConfigError("timeout_s is 0: use more than 0 seconds")
+    if not callable(sleep):
+        raise ConfigError(f"sleep is {sleep!r}: use a coroutine function of seconds")
+    if isinstance(options, Mapping) and "stream" in options:
+        raise ConfigError("options: a reply is always streamed: leave out stream")
+
+
+def retry_policy(retry: RetryPolicy | None, max_retries: int | None) -> RetryPolicy:
+    """The policy that the two settings mean. Raises ``ConfigError`` for both, since one has no effect then."""
+    require_kind("retry", retry, RetryPolicy, "RetryPolicy(...)")
+    if retry is None:
+        return RetryPolicy() if max_retries is None else RetryPolicy(max_retries=max_retries)
+    if max_retries is not None:
+        raise ConfigError("max_retries has no effect beside retry: write RetryPolicy(max_retries=...)")
+    return retry

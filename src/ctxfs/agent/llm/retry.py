@@ -1,0 +1,163 @@
+"""Which failures of a provider are tried again, after how long, and as which error they end: for every provider."""
+
+import random
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ctxfs.errors import (
+    AuthenticationFailed,
+    ConfigError,
+    ConnectionFailed,
+    InvalidRequest,
+    ModelError,
+    Overloaded,
+    RateLimited,
+)
+from ctxfs.errors.checks import names_settings, require_int, require_number
+from ctxfs.messages.base import Retrying
+from ctxfs.messages.overflow import error_fields, too_long
+
+__all__ = ["AttemptFailed", "RetryPolicy", "broken", "classify", "retrying"]
+
+T = TypeVar("T")
+
+STATUS_OF_KIND = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""The status that an error of the Messages API has when it comes in the middle of a stream, under a 200."""
+
+RETRYABLE = (ConnectionFailed, RateLimited, Overloaded)
+
+
+@names_settings()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often and when a failed call is made again.
+
+    ``max_retries``: 0 never retries. The delay doubles from ``base_delay_s`` up to ``max_delay_s``; the provider's
+    Retry-After counts instead where it is longer, up to ``max_retry_after_s``. ``jitter`` takes a random part of at
+    most this fraction off; 0 makes every delay the same again.
+
+    Raises:
+        ConfigError: a number below 0, or a ``jitter`` over 1.
+
+    """
+
+    max_retries: int = 4
+    base_delay_s: float = 0.5
+    max_delay_s: float = 30.0
+    max_retry_after_s: float = 60.0
+    jitter: float = 0.25
+    rng: Callable[[], float] = random.random
+
+    def __post_init__(self) -> None:
+        require_int("max_retries", self.max_retries, at_least=0)
+        for name in ("base_delay_s", "max_delay_s", "max_retry_after_s", "jitter"):
+            require_number(name, getattr(self, name), at_least=0)
+        if self.jitter > 1:
+            raise ConfigError(f"jitter is {self.jitter}: use a fraction, 0 to 1")
+
+    def delay_s(self, attempt: int, retry_after_s: float | None) -> float:
+        """The seconds to wait after the failed ``attempt`` (1-based)."""
+        delay = min(self.base_delay_s * 2.0 ** min(attempt - 1, 30), self.max_delay_s)
+        if self.jitter:
+            delay *= 1 - self.jitter * self.rng()
+        return max(delay, min(retry_after_s or 0.0, self.max_retry_after_s))
+
+
+class AttemptFailed(Exception):
+    """One attempt failed: as which error it ends, and whether another may help."""
+
+    def __init__(self, error: ModelError, *, retryable: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.retryable = retryable
+
+
+def classify(error: object, *, status: int | None = None, headers: Mapping[str, str] | None = None) -> AttemptFailed:
+    """The failure that a provider's answer is. ``error``: its error object with ``message`` and ``type``, or a text.
+
+    Nothing in the object is relied on. One in the middle of a stream is known by its type, since the status was 200.
+    """
+    fields = error_fields(error)
+    message, kind, code = str(fields.get("message") or error), fields.get("type"), fields.get("code")
+    status = STATUS_OF_KIND.get(kind, status) if isinstance(kind, str) else status
+    if status is None and isinstance(code, int) and 400 <= code < 600:
+        status = code
+    if refusal := too_long(error, status=status):
+        return AttemptFailed(refusal, retryable=False)
+    failed = _error_of(status)
+    advice = " (check the API key)" if failed is AuthenticationFailed else ""
+    return AttemptFailed(
+        failed(message + advice, status=status, retry_after_s=_retry_after_s(headers or {})),
+        retryable=failed in RETRYABLE,
+    )
+
+
+def _error_of(status: int | None) -> type[ModelError]:
+    match status:
+        case 401 | 403:
+            return AuthenticationFailed
+        case 408 | 504:
+            return ConnectionFailed
+        case 429:
+            return RateLimited
+        case None | 409:
+            return Overloaded
+    return Overloaded if status >= 500 else InvalidRequest
+
+
+def broken(reason: str | Exception) -> AttemptFailed:
+    """A connection that was not made, timed out or broke off; an SDK's error names the address, too."""
+    address = getattr(getattr(reason, "request", None), "url", "")
+    said = f"{reason} (request to {address})" if address else str(reason)
+    return AttemptFailed(ConnectionFailed(said), retryable=True)
+
+
+async def retrying(
+    attempt: Callable[[], AsyncGenerator[T, None]], policy: RetryPolicy, sleep: Callable[[float], Awaitable[None]]
+) -> AsyncGenerator[T | Retrying, None]:
+    """What ``attempt()`` yields; when it raises ``AttemptFailed``, a ``Retrying`` event, a wait and another attempt.
+
+    Raises:
+        ModelError: the failure cannot be retried, or the retries are used up.
+
+    """
+    number = 0
+    while True:
+        number += 1
+        try:
+            async with aclosing(attempt()) as events:
+                async for event in events:
+                    yield event
+        except AttemptFailed as failure:
+            if not failure.retryable or number > policy.max_retries:
+                failure.error.attempts = number
+                raise failure.error from failure.__cause__
+            delay_s = policy.delay_s(number, failure.error.retry_after_s)
+            reason = str(failure)
+        else:
+            return
+        yield Retrying(attempt=number, delay_s=delay_s, reason=reason)
+        await sleep(delay_s)
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Retry-After in seconds, the only form that providers of models send; None when it is not there or a date."""
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(name, "")
+        if re.fullmatch(r"\d+(\.\d+)?", value):
+            return float(value) * scale
+    return None

@@ -1,0 +1,1 @@
+"""OpenTelemetry: spans for calls and tools, events of the context, metrics. Needs the extra ``otel``."""

@@ -1,0 +1,1 @@
+"""A history that a framework owns: its parts in, edits to it out."""

@@ -1,0 +1,45 @@
+"""What to do with a tool's new result where it is made, before it is in any history: decided as a value. Pure."""
+
+from collections.abc import Callable
+
+from ctxfs.context.history.view import Decision
+from ctxfs.eviction.eager import EagerPolicy
+from ctxfs.messages.incoming import Incoming, new_item
+from ctxfs.messages.messages import Content, ToolMessage
+from ctxfs.messages.names import NameAllocator
+from ctxfs.messages.tokens import TokenCounter, count_content
+from ctxfs.session.fingerprint import Key, decided_at_source
+
+__all__ = ["arriving"]
+
+
+def arriving(
+    key: Key,
+    content: Content,
+    *,
+    tool: str,
+    stub: Content | None,
+    full_bytes: int,
+    names: NameAllocator,
+    policy: EagerPolicy | None,
+    path_of: Callable[[str], str],
+    counter: TokenCounter,
+) -> Decision | None:
+    """The decision about a new result; None: it stays as it is.
+
+    ``stub``: what another library has already put in its place, so that it must be stored in any case; None: ``policy``
+    decides, or the result stays. ``full_bytes``: see ``ContextItem``.
+    """
+    incoming = Incoming(message=ToolMessage(key.call_id, tool, content), full_bytes=full_bytes)
+    item_id, name = names.allocate(*incoming.id_request)
+    item = new_item(incoming, item_id=item_id, name=name, counter=counter)
+    if stub is not None:
+        replacement, tokens, reason = stub, count_content(counter, stub), "another library replaced it"
+    else:
+        eager = None if policy is None else policy.decide(item, path_of=path_of, counter=counter)
+        if eager is None:
+            return None
+        item, offload = eager.item, eager.build()
+        replacement, tokens, reason = offload.placeholder, offload.tokens_after, offload.reason
+    decided = decided_at_source(key, item, replacement, tokens, reason=reason, tool=tool)
+    return Decision(contents=(item,), decided=(decided,))

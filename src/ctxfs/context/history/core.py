@@ -1,0 +1,414 @@
+"""The synchronous core of a history: one use at a time, and no thread or event loop of its own."""
+
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from ctxfs.context.history.arrival import arriving
+from ctxfs.context.history.branch import Branch
+from ctxfs.context.history.counting import NotingCounter
+from ctxfs.context.history.decisions import Decisions
+from ctxfs.context.history.files import SessionFiles
+from ctxfs.context.history.host_cache import NO_HOST_CACHE, HostCache
+from ctxfs.context.history.parts import Edits, Part, plain_content
+from ctxfs.context.history.settings import HistorySettings
+from ctxfs.context.history.view import Decision, HistoryView, ViewRules
+from ctxfs.errors import ConfigError, ContextOverflow, PromptTooLong, SessionLocked, StorageError, WriteFailed
+from ctxfs.errors.checks import require_kind
+from ctxfs.eviction.events import ContentReadBack, ContextEvent, Evicted, Offloaded, OffloadFailed, story
+from ctxfs.eviction.offload_plan import Plan
+from ctxfs.eviction.placeholder.text import reading_tools
+from ctxfs.eviction.preview import Preview
+from ctxfs.eviction.reduction import Done, Overflow, Reduction
+from ctxfs.eviction.window import CompactionController
+from ctxfs.messages.base import UsageLike
+from ctxfs.messages.items import ContentRange
+from ctxfs.messages.messages import Content
+from ctxfs.messages.names import NameAllocator, layout_of, path_of
+from ctxfs.messages.tokens import count_content, default_counter
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.fingerprint import Key, sha256_of
+from ctxfs.session.records import CallMade, PartsNoted, Record
+from ctxfs.session.shared import SharedFileSystem
+from ctxfs.session.state import SessionState
+from ctxfs.tools.base import Tool, ToolResult
+from ctxfs.tools.read import read_tool
+from ctxfs.tools.recall.past import RECALL_TOOLS
+from ctxfs.tools.recall.tools import WRITING_TOOLS, recall_tools
+from ctxfs.tools.retrieval import retrieval_tools
+
+__all__ = ["HistoryCore"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger("ctxfs.context")
+
+_TRIES = 5
+"""How often to plan again when another process has decided something in the meantime."""
+
+_BILLS = 10
+"""Bills are written with the next decision, or when there are this many of them."""
+
+_NOTHING = Decision(contents=(), decided=())
+
+
+class HistoryCore:
+    """The work of a ``History``, in the calling thread; every method but ``close`` must be called inside ``used``.
+
+    ``fs`` is the session; nothing is read or written before the first use.
+    """
+
+    def __init__(self, fs: SharedFileSystem, settings: HistorySettings) -> None:
+        self.fs = fs
+        self._settings = settings
+        self._lock = threading.RLock()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Hold nothing, as before the first use."""
+        self._files = SessionFiles(self.fs, wait_s=self._settings.lease_wait_s)
+        self._decisions = Decisions()
+        self._branches: dict[str, Branch] = {}
+        self._sources: dict[str, ContentRange] = {}
+        self._state: SessionState | None = None  # whose decisions these are
+        self._counter: NotingCounter | None = None
+        self._tools: tuple[Tool, ...] = ()
+        self._bills: list[CallMade] = []
+        self._new_sources: dict[str, tuple[str, int, int]] = {}
+        self._unread: StorageError | SessionLocked | None = None  # why this use cannot know what others wrote
+
+    def close(self) -> None:
+        """See ``History.close``."""
+        with self._lock:
+            if not self.fs.is_open:
+                return
+            self._unread = None
+            try:
+                if self._bills or self._notes():
+                    self._write(_NOTHING)
+            finally:
+                self._files.close()
+                self._begin()
+
+    def rewrite(
+        self,
+        shown: Sequence[Part],
+        branch: str,
+        overhead_tokens: int,
+        *,
+        is_own: bool = False,
+        host: HostCache = NO_HOST_CACHE,
+        can_read: bool = True,
+        tools: Collection[str] = (),
+    ) -> Edits:
+        """See ``History.rewrite``; ``is_own``: the parts' contents cannot change later.
+
+        ``can_read``: False replaces nothing new, since no tool of the request could open it. ``tools``: their names.
+        """
+        kept = self._branch(branch)
+        kept.view.follow_host(host)
+        kept.unsettled |= kept.view.update(shown, is_own=is_own)
+        due = kept.unsettled or kept.overhead_tokens != overhead_tokens
+        if due:
+            kept.overhead_tokens, kept.failed = overhead_tokens, False
+            if can_read:
+                self._decide(kept, self._previews(kept, tools))
+                self._decide(kept, kept.view.transcript.plan())
+                kept.overflow = self._reduced(kept, kept.controller.fit(kept.counted_tokens, self.counting))
+            spare = kept.view.transcript.before_next_eviction()
+            kept.marks.sent(tuple([item.message for item in kept.view.items]), spare=spare)
+            kept.unsettled = kept.failed or not can_read
+        kept.view.sent_at = self._settings.clock()
+        text = "session %s, branch %r: %d parts take %d tokens, %d of them replaced"
+        _log.debug(text, self.fs.session_id, branch, len(shown), kept.counted_tokens, len(kept.view.replaced))
+        return Edits(
+            kept.view.edits(shown),
+            tokens=kept.counted_tokens,
+            freed_tokens=kept.view.freed_tokens,
+            breakpoints=kept.view.places_after(kept.marks.breakpoints, shown),
+            overflow=kept.overflow,
+        )
+
+    def _previews(self, kept: Branch, tools: Collection[str]) -> Plan:
+        """New results that are too large to be sent whole; ``tools``: see ``History.rewrite``."""
+        if (rule := self._settings.preview) is None:
+            return Plan()
+        reader = self._settings.read_tool
+        readers = reading_tools(tools or [tool.name for tool in self.tools], reader=reader)
+        preview = Preview(rule=rule, tools=readers, reader=reader)
+        large = [item for item in kept.view.unseen_results() if preview.is_over(item)]
+        path_of_item = kept.view.transcript.path_of
+        offloads = tuple(preview.offload(item, path_of_item(item), self.counting) for item in large)
+        return Plan(offloads=offloads, first_changed=offloads[0].item_id if offloads else None)
+
+    def arrive(self, key: Key, content: Content, *, tool: str, stub: Content | None, full_bytes: int) -> Content:
+        """See ``History.arrive``; ``key`` is that of the result."""
+        if self._decisions.replacing(key) is not None or key.sha256 in self._sources:
+            return content
+        for _ in range(_TRIES):
+            if (decided := self._decisions.of(key)) is not None:
+                assert isinstance(decided.content, str | tuple)
+                return decided.content
+            made = arriving(
+                key,
+                content,
+                tool=tool,
+                stub=stub,
+                full_bytes=full_bytes,
+                names=self._free_names(),
+                policy=self._settings.at_source([tool.name for tool in self.tools]),
+                path_of=partial(path_of, self.fs.base),
+                counter=self.counting,
+            )
+            if made is None:
+                return content
+            try:
+                if self._write(made):
+                    self._tell_decided(made)
+            except (StorageError, SessionLocked) as error:
+                self._tell_failed(made, error)
+                return content
+        return content
+
+    def replied(self, usage: UsageLike, model: str | None, branch: str) -> None:
+        """See ``History.replied``."""
+        kept = self._branch(branch)
+        call = self.fs.writer.call_made(usage, model, counted_tokens=kept.counted_tokens)
+        kept.controller.observe(call)
+        kept.view.transcript.billed(call.usage)
+        kept.view.sent_at = self._settings.clock()
+        self._bills.append(call)
+        if len(self._bills) >= _BILLS:
+            self._write_bills()
+
+    def refused(self, refusal: PromptTooLong, branch: str) -> None:
+        """See ``History.refused``."""
+        kept = self._branch(branch)
+        kept.overflow = self._reduced(kept, kept.controller.refused(refusal, kept.counted_tokens, self.counting))
+        if kept.overflow is not None:
+            raise kept.overflow
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """See ``History.tools``."""
+        if not self._tools:
+            counter, reader = self._settings.counter, self._settings.read_tool
+            retrieval = retrieval_tools(self.fs, counter=counter)
+            own = any(tool.name == reader for tool in retrieval)
+            readers = retrieval if own else (read_tool(self.fs, counter=counter, name=reader), *retrieval)
+            found = recall_tools(self.fs, counter=counter) if self._settings.recall else ()
+            self._tools = (*readers, *found)
+        return self._tools
+
+    def run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """See ``History.run_tool``."""
+        tool = next((tool for tool in self.tools if tool.name == name), None)
+        if tool is None:
+            raise ConfigError(f"there is no tool {name!r}: use one of {', '.join(tool.name for tool in self.tools)}")
+        if name in RECALL_TOOLS and self._bills:  # they number the calls by the recorded bills
+            self._write_bills()
+        work = partial(tool.run, arguments)
+        result = self._files.leased(work) if name in WRITING_TOOLS else self._files.read(work)
+        if result.source is not None:
+            source = result.source
+            sha256 = sha256_of(plain_content(Part("result", result.content, 0)))
+            self._sources[sha256] = source
+            self._new_sources[sha256] = (source.item_id, source.first_line, source.last_line)
+            lines = {"first_line": source.first_line, "last_line": source.last_line}
+            tokens = count_content(self.counting, result.content)
+            self._tell(ContentReadBack(item_id=source.item_id, tokens=tokens, **lines))
+        return result
+
+    def read(self, work: Callable[[ContextFileSystem], Awaitable[T]]) -> T:
+        """See ``History.read``."""
+        return self._files.read(partial(work, self.fs))
+
+    # Inside ----------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def used(self, *, asks: bool = True, reads: bool = False) -> Iterator[None]:
+        """One use at a time, of the session as it is now.
+
+        If records of others cannot be read, the session is used as last known, and nothing is written: decisions up to
+        then hold for good. ``reads``: the error is raised instead. ``asks``: False uses the session as last known.
+        """
+        with self._lock:
+            self._settle(gained=self._opened() or (asks and self._caught_up(reads=reads)))
+            yield
+
+    def _opened(self) -> bool:
+        """Whether the session had to be opened."""
+        self._unread = None
+        if self.fs.is_open:
+            return False
+        self._files.open()
+        return True
+
+    def _caught_up(self, *, reads: bool) -> bool:
+        try:
+            return self._files.catch_up()
+        except (StorageError, SessionLocked) as error:
+            if reads or not self.fs.is_open:
+                raise
+            _log.warning("session %s is used as it was last known: %s", self.fs.session_id, error)
+            self._unread = error
+            return False
+
+    def _settle(self, *, gained: bool) -> None:
+        """Take in new records; forget the old ones if the session was removed and another one has its id."""
+        if (state := self._files.state) is not self._state:
+            self._state, gained = state, True
+            if Decisions(state.decisions).since(0)[: len(self._decisions)] != self._decisions.since(0):
+                self._decisions, self._branches, self._sources = Decisions(), {}, {}
+        if gained:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        """Take in everything recorded by now."""
+        state = self._files.state
+        self._decisions.take(state.decisions)
+        self.counting.learn(state.noted_tokens if self._settings.counter is None else {})
+        for sha256, (item_id, first, last) in state.noted_sources.items():
+            if sha256 not in self._sources and (stored := state.stored.get(item_id)) is not None:
+                path = path_of(self.fs.base, stored.name)
+                self._sources[sha256] = ContentRange(item_id=item_id, path=path, first_line=first, last_line=last)
+
+    @property
+    def counting(self) -> NotingCounter:
+        """The counter, which remembers what it counted; loaded when it is first needed."""
+        if self._counter is None:
+            self._counter = NotingCounter(self._settings.counter or default_counter(), {})
+        return self._counter
+
+    def _free_names(self) -> NameAllocator:
+        state = self._files.state
+        return NameAllocator(state.ids, layout=layout_of(state.layout, self._settings.file_layout))
+
+    def _branch(self, name: str) -> Branch:
+        require_kind("branch", name, str, "a name")
+        if (kept := self._branches.pop(name, None)) is None:
+            calls = [call for call in self._files.state.calls if not call.summary]
+            view = HistoryView(self._view_rules(), self._decisions)
+            view.sent_at = calls[-1].made_at if calls else None
+            view.follow_host(HostCache(at_end=self._settings.host_breakpoints))
+            kept = Branch(view, CompactionController(self._settings.guard))
+            kept.controller.resumed(calls if not name else ())
+            while len(self._branches) >= self._settings.kept_branches:
+                del self._branches[next(iter(self._branches))]
+        self._branches[name] = kept
+        return kept
+
+    def _view_rules(self) -> ViewRules:
+        return ViewRules(
+            keep_recent=self._settings.keep_recent or {},
+            policy=self._settings.policy,
+            digest_tokens=self._settings.digest_tokens,
+            reader=self._settings.read_tool,
+            pricing=self._settings.pricing_on,
+            clock=self._settings.clock,
+            counter=self.counting,
+            path_of=partial(path_of, self.fs.base),
+            names=self._free_names,
+            sources=self._sources.get,
+            terms=self._settings.terms_for,
+        )
+
+    def _decide(self, kept: Branch, plan: Plan) -> None:
+        """Make the evictions of ``plan`` durable; one that cannot be stored must not hold back the others."""
+        for _ in range(_TRIES):
+            if not plan.offloads:
+                return
+            if _log.isEnabledFor(logging.DEBUG):
+                _log.debug("session %s: planned: %s", self.fs.session_id, plan.explain())
+            decision = kept.view.decision(plan)
+            try:
+                written = self._write(decision)
+            except (StorageError, SessionLocked) as error:
+                kept.failed = True
+                if len(plan.offloads) == 1 or isinstance(error, SessionLocked):
+                    self._tell_failed(decision, error)
+                    return
+                for step in plan.offloads:
+                    self._decide(kept, Plan(offloads=(step,)))
+                return
+            kept.view.follow()
+            if written:
+                self._tell_decided(decision)
+                return
+            plan = kept.view.transcript.plan()
+
+    def _tell_failed(self, decision: Decision, error: StorageError | SessionLocked) -> None:
+        _log.warning("session %s: %s", self.fs.session_id, error)
+        failure = error if isinstance(error, StorageError) else WriteFailed(self.fs.session_id, str(error))
+        for one in decision.decided:
+            self._tell(OffloadFailed(item_id=one.item_id, error=failure))
+
+    def _write(self, decision: Decision) -> bool:
+        if self._unread is not None:
+            raise self._unread
+        bills, notes = list(self._bills), self._notes()
+        rules = self._settings.rules
+        new_rules = [rules] if rules != self._files.state.eviction else []
+        records: list[Record] = [*new_rules, *bills, *([notes] if notes else []), *decision.decided]
+        done = self._files.write(decision.contents, records)
+        self._take_in()
+        if done:
+            del self._bills[: len(bills)]
+            if notes:
+                self.counting.new.clear()
+                self._new_sources.clear()
+        return done
+
+    def _write_bills(self) -> None:
+        try:
+            self._write(_NOTHING)
+        except (StorageError, SessionLocked) as error:  # the bills wait for the next time
+            _log.warning("session %s: %s", self.fs.session_id, error)
+
+    def _notes(self) -> PartsNoted | None:
+        tokens = self.counting.new if self._settings.counter is None else {}
+        if not tokens and not self._new_sources:
+            return None
+        return PartsNoted(tokens=dict(tokens), sources={sha: list(source) for sha, source in self._new_sources.items()})
+
+    def _reduced(self, kept: Branch, reduction: Reduction | None) -> ContextOverflow | None:
+        """Replace more, as ``reduction`` says; return an error if the history cannot be made to fit its window."""
+        while reduction is not None:
+            match step := reduction.next_step(kept.seen()):
+                case Plan():
+                    self._decide(kept, step)
+                case Done():
+                    kept.controller.settled(step)
+                    return None
+                case Overflow():
+                    kept.controller.settled(step.done)
+                    return step.error
+        return None
+
+    def _tell_decided(self, decision: Decision) -> None:
+        stored = {item.id: item for item in decision.contents}
+        for one in decision.decided:
+            path = path_of(self.fs.base, self._files.state.stored[one.item_id].name)
+            if one.item_id in stored:
+                size = self._files.state.stored[one.item_id].size_bytes
+                tokens = stored[one.item_id].content_tokens
+                self._tell(Offloaded(item_id=one.item_id, path=path, tokens=tokens, size_bytes=size))
+            self._tell(
+                Evicted(
+                    item_id=one.item_id,
+                    tool_name=one.tool or None,
+                    path=path,
+                    tokens_before=one.tokens_before,
+                    tokens_after=one.tokens,
+                    reason=one.reason,
+                )
+            )
+
+    def _tell(self, event: ContextEvent) -> None:
+        if not isinstance(event, OffloadFailed) and _log.isEnabledFor(logging.INFO):  # a failure was logged already
+            _log.info("session %s: %s", self.fs.session_id, story(event))
+        if self._settings.on_event is not None:
+            self._settings.on_event(event)

@@ -1,0 +1,137 @@
+"""The files of one session, used from any thread and any event loop: each use has a loop and a thread of its own.
+
+Nothing that is kept here belongs to a loop or a thread, so nothing can hang, and a process that forks loses nothing.
+The session is locked only while something is written: several processes take turns in it.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import anyio
+
+from ctxfs.messages.items import ContextItem
+from ctxfs.session.records import Record
+from ctxfs.session.shared import SharedFileSystem
+from ctxfs.session.state import SessionState
+from ctxfs.storage.session_dir import LOG_NAME
+from ctxfs.storage.threads import begin
+
+__all__ = ["SessionFiles", "run_alone"]
+
+T = TypeVar("T")
+
+
+def run_alone(func: Callable[[], Awaitable[T]]) -> T:
+    """Run an async function to its end in an event loop of its own, in a thread of its own, and return its result.
+
+    It can be called in any thread, even in one with a running loop, which it blocks. An interrupt waits for the end.
+    """
+
+    async def work() -> T:
+        return await func()
+
+    begun = begin(lambda: anyio.run(work))
+    try:
+        return begun.result()
+    except BaseException:
+        begun.exception()  # the work goes on even if the waiting was interrupted
+        raise
+
+
+class SessionFiles:
+    """The files of one session; not for several threads at the same time.
+
+    ``wait_s``: for how many seconds to wait while another process writes.
+    """
+
+    def __init__(self, fs: SharedFileSystem, *, wait_s: float) -> None:
+        self.fs = fs
+        self._wait_s = wait_s
+        self._seen: tuple[int, int] | None = None
+
+    @property
+    def state(self) -> SessionState:
+        """The state that the session's journal adds up to, as far as it was read."""
+        return self.fs.state
+
+    def open(self) -> None:
+        """Open the session, or create it; does nothing if it is open. Raises what ``fs.open`` raises."""
+        if self.fs.is_open:
+            return
+
+        async def work() -> None:
+            await self.fs.open(wait_s=self._wait_s)
+            await self.fs.release()
+
+        run_alone(work)
+        self._seen = self._size()
+
+    def catch_up(self) -> bool:
+        """Take in what other processes wrote; return False if there is nothing new.
+
+        In that case, it costs one system call, or one request if the store is not in a directory.
+        """
+        if self.fs.stores.directory is None:
+            return run_alone(partial(self.fs.follow, wait_s=self._wait_s))
+        if self._size() == self._seen:
+            return False
+        self.leased(self._nothing)
+        return True
+
+    async def _nothing(self) -> None:
+        pass
+
+    def write(self, contents: Sequence[ContextItem], records: Sequence[Record]) -> bool:
+        """Store contents and record the decisions about them; if these are outdated, write nothing and return False.
+
+        They are outdated if another process has decided something in the meantime, or if a name is taken by now.
+
+        Raises:
+            StorageError: they cannot be written; nothing was.
+            SessionLocked: another process has been writing for too long.
+
+        """
+
+        async def work() -> bool:
+            if len(self.state.decisions) != known or any(item.id in self.state.ids for item in contents):
+                return False
+            await self.fs.writer.decide(contents, records, last=True)
+            return True
+
+        known = len(self.state.decisions)
+        return self.leased(work)
+
+    def leased(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run an async function that may write to the session. Raises ``SessionLocked`` if another process does."""
+
+        async def leased() -> T:
+            await self.fs.acquire(wait_s=self._wait_s)
+            try:
+                return await work()
+            finally:
+                await self.fs.release()
+
+        done = run_alone(leased)
+        self._seen = self._size()
+        return done
+
+    def _size(self) -> tuple[int, int] | None:
+        """The journal's file and size, which change with each write; None when it is not there."""
+        if self.fs.stores.directory is None:
+            return None
+        try:
+            status = os.stat(self.fs.session_path / LOG_NAME)  # noqa: PTH116 - the cheapest
+        except OSError:
+            return None
+        return status.st_ino, status.st_size
+
+    def read(self, func: Callable[[], Awaitable[T]]) -> T:
+        """Run an async function that reads the session."""
+        return run_alone(func)
+
+    def close(self) -> None:
+        """Close the session; idempotent."""
+        if self.fs.is_open:
+            run_alone(self.fs.close)

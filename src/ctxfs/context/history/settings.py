@@ -1,0 +1,170 @@
+"""The settings of a session's histories, checked and complete. Pure."""
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from ctxfs.context.settings import (
+    Auto,
+    agreed_policy,
+    check_keep_recent,
+    economy_for,
+    eviction_rules,
+    preview_rule,
+    window_for,
+)
+from ctxfs.errors import ConfigError, ToolDefinitionError
+from ctxfs.errors.checks import require_bool, require_int, require_kind, require_model, require_number
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.compaction import Strategy
+from ctxfs.eviction.eager import EagerPolicy
+from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
+from ctxfs.eviction.events import ContextEvent
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.preview import Preview, PreviewRule
+from ctxfs.eviction.window import Window
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.models.known import warn_unknown
+from ctxfs.messages.models.prices import CacheTtl
+from ctxfs.messages.names import Layout, layout_with
+from ctxfs.messages.rates import planning_prices
+from ctxfs.messages.tokens import TokenCounter, require_counter
+from ctxfs.session.records import EvictionSet
+from ctxfs.tools.base import check_tool_name
+from ctxfs.tools.materialization import Materialize, Materializer
+
+__all__ = ["HistorySettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistorySettings:
+    """The settings of a ``History``, as it documents them.
+
+    Raises:
+        ConfigError: a setting of another type, one that cannot work, or two that contradict each other.
+
+    """
+
+    model: str
+    keep_recent: Mapping[str, int] | None
+    offload_policy: OffloadPolicy | None
+    digest_tokens: int
+    window: Window | Budget | int | Auto | None
+    pricing: EvictionPricing | Auto | None
+    materialize: Materialize | None
+    layout: str
+    compress_from_chars: int | None
+    read_tool: str
+    recall: bool
+    counter: TokenCounter | None
+    on_event: Callable[[ContextEvent], None] | None
+    lease_wait_s: float
+    host_breakpoints: bool
+    preview_above_tokens: int | None
+    kept_branches: int = 64
+    """How many branches are kept in memory; any other is derived again when it is next used."""
+    guard: Window = field(init=False)
+    policy: OffloadPolicy = field(init=False)
+    priced: EvictionPricing | None = field(init=False)
+    preview: PreviewRule | None = field(init=False)
+    """From which size on new results are previewed; None: they are sent whole."""
+    file_layout: Layout = field(init=False)
+    """The form in which contents are stored in a new session."""
+
+    def __post_init__(self) -> None:
+        check_keep_recent(self.keep_recent)
+        require_bool("recall", self.recall)
+        require_bool("host_breakpoints", self.host_breakpoints)
+        if self.host_breakpoints and self.pricing is None:
+            raise ConfigError("host_breakpoints has no effect without pricing: leave one of them out")
+        require_int("digest_tokens", self.digest_tokens, at_least=0)
+        require_number("lease_wait_s", self.lease_wait_s, at_least=0)
+        require_model(self.model)
+        require_counter(self.counter)
+        require_kind("offload_policy", self.offload_policy, OffloadPolicy, "OffloadPolicy(...)")
+        require_kind("materialize", self.materialize, Materialize, "Materialize(...)")
+        require_kind("on_event", self.on_event, Callable, "a function of an event")
+        try:
+            check_tool_name(self.read_tool)
+        except ToolDefinitionError as error:
+            raise ConfigError(f"read_tool: {error}") from error
+        priced = economy_for(self.model) if self.pricing == "auto" else self.pricing
+        require_kind("pricing", priced, EvictionPricing, 'EvictionPricing(...), "auto"')
+        guard = _in_place(window_for(self.model, self.window))
+        object.__setattr__(self, "keep_recent", dict(self.keep_recent or {}))
+        object.__setattr__(self, "guard", guard)
+        object.__setattr__(self, "policy", agreed_policy(self.offload_policy, guard.compaction))
+        object.__setattr__(self, "priced", priced)
+        object.__setattr__(self, "preview", preview_rule(self.preview_above_tokens, guard.budget))
+        object.__setattr__(self, "file_layout", layout_with(self.layout, self.compress_from_chars))
+
+    def may_be_large(self, text: str) -> bool:
+        """Whether a new result of this text might be replaced where it is made; it is not counted."""
+        if self.materialize is not None:
+            return self.materialize.is_over(text)
+        return self.preview is not None and self.preview.may_be_over(text)
+
+    def at_source(self, tools: Collection[str]) -> EagerPolicy | None:
+        """What decides about a new result where it is made, if the model reads with ``tools``; None: it stays."""
+        if self.materialize is not None:
+            return Materializer(settings=self.materialize, tools=tools, reader=self.read_tool)
+        return None if self.preview is None else Preview(rule=self.preview, tools=tools, reader=self.read_tool)
+
+    def warn_of_model(self, sent: object) -> None:
+        """Warn, once for each name, if a request names its model, and what is assumed is not that model's.
+
+        ``sent``: the name in the request; without one, nothing is said.
+        """
+        if self.model or not isinstance(sent, str) or not sent or "auto" not in (self.window, self.pricing):
+            return
+        assumed = [
+            *([f"a window of {Budget.of_model('').window_tokens:,} tokens"] if self.window == "auto" else ()),
+            *(["Anthropic's ratios of prices"] if self.pricing == "auto" else ()),
+        ]
+        warn_unknown(
+            f"the model of a History whose requests name {sent!r}",
+            f"it assumes {' and '.join(assumed)}; give it the model, as History(model={sent!r})",
+        )
+
+    def can_read(self, tools: Collection[str]) -> bool:
+        """Whether one of these tools of a request opens what placeholders name.
+
+        No tools at all say nothing: such a request asks for a text. A host may put a server before a tool's name.
+        """
+        wanted = self.read_tool.casefold()
+        names = [name.casefold() for name in tools]
+        return not names or any(name == wanted or name.endswith(f"__{wanted}") for name in names)
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Gives seconds since the epoch."""
+        return time.time if self.priced is None else self.priced.clock
+
+    def terms_for(self, ttl: CacheTtl) -> CacheTerms | None:
+        """The price of a cache that keeps a prefix for that long; None: it is set already, or the model offers none."""
+        offered = self.pricing == "auto" and ttl in planning_prices(self.model).cache_ttls
+        return economy_for(self.model, cache_ttl=ttl).terms if offered else None
+
+    @property
+    def rules(self) -> EvictionSet:
+        """The rules in force, as the journal records them."""
+        return eviction_rules(
+            dict(self.keep_recent or {}), self.guard.budget, self.policy, self.priced, digest_tokens=self.digest_tokens
+        )
+
+    def pricing_on(self, clock: Callable[[], float]) -> EvictionPricing | None:
+        """The pricing by which parts are replaced, on ``clock``; None: parts are not replaced by price."""
+        if self.priced is None:
+            return None
+        return EvictionPricing(clock=clock, parameters=self.priced.parameters, terms=self.priced.terms)
+
+
+def _in_place(window: Window) -> Window:
+    """``window``, refused when it says what only the owner of a history can do."""
+    if window.summarize is not None:
+        raise ConfigError("a history of others is not summarised here: leave out summarize")
+    for kind, rule in (window.compaction.rules if window.compaction is not None else {}).items():
+        moves = rule.strategy is Strategy.DROP or kind is ItemType.ASSISTANT_MESSAGE
+        if moves and rule.strategy is not Strategy.KEEP:
+            raise ConfigError(f"the rule {rule.strategy} for {kind} moves messages: their order is the framework's")
+    return window

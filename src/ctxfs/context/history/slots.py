@@ -1,0 +1,143 @@
+"""The place of each part in a message: how parts become messages of our own, and what replaces them. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+from typing import Any, NamedTuple
+
+from ctxfs.context.history.parts import Part
+from ctxfs.eviction.offload_plan import Offload, Trim
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import THINKING, AssistantMessage, Block, Message, ToolMessage, UserMessage
+from ctxfs.messages.tokens import TokenCounter, count_content
+from ctxfs.session.fingerprint import Key
+from ctxfs.session.records import Decided
+from ctxfs.text.jsontext.codec import json_copy
+
+__all__ = [
+    "SAID",
+    "Seen",
+    "Slot",
+    "aligned",
+    "blocks_of",
+    "decided_by",
+    "groups_of",
+    "message_of",
+    "replaced_item",
+    "replaced_part",
+    "snapshot",
+]
+
+SAID = frozenset({"reply", "call"})
+"""The kinds of parts that a reply is made of."""
+
+
+@dataclass(slots=True)
+class Slot:
+    """A part of the history and where it is in the transcript. ``original``: it is not its own replacement already.
+
+    ``blocks``: which blocks of a reply it is; None if it is an item of its own. ``ledger_id``: its id in the ledger.
+    ``replies_before``: how many replies the history has before its message.
+    """
+
+    part: Part
+    key: Key
+    original: bool
+    item_id: str = ""
+    blocks: tuple[int, int] | None = None
+    ledger_id: str = ""
+    replies_before: int = 0
+
+
+class Seen(NamedTuple):
+    """How much a model has seen: whether a request had carried a part, and how many replies the history has."""
+
+    sent: bool
+    replies: int
+
+
+def groups_of(slots: Sequence[Slot]) -> Iterator[Sequence[Slot]]:
+    """The parts message by message: what a model says between two inputs is one reply."""
+    said, start = [slot.part.kind in SAID for slot in slots], 0
+    for end, (one, following) in enumerate(pairwise([*said, False]), 1):
+        if not (one and following):
+            yield slots[start:end]
+            start = end
+
+
+def snapshot(content: str | tuple[Block, ...] | dict[str, Any]) -> Any:
+    """``content`` as a copy that cannot change: a framework may edit its own dicts in place."""
+    if isinstance(content, str):
+        return content
+    return tuple(map(json_copy, content)) if isinstance(content, tuple) else json_copy(content)
+
+
+def message_of(part: Part) -> Message:
+    """The message of a result, or of a text of the user."""
+    content: Any = part.content
+    return ToolMessage(part.id, part.tool, content) if part.kind == "result" else UserMessage(content)
+
+
+def blocks_of(part: Part, content: Any) -> list[Block]:
+    """The blocks that a part of a reply is, with ``content``."""
+    if part.kind == "call":
+        return [{"type": "tool_use", "id": part.id, "name": part.tool, "input": dict(content)}]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+
+
+def decided_by(slot: Slot, step: Offload | Trim, content: Any, item_id: str, seen: Seen) -> Decided:
+    """What a step of a plan means for one part: ``content`` replaces its own, which is stored as ``item_id``."""
+    return Decided(
+        kind=slot.key.kind,
+        call_id=slot.key.call_id,
+        sha256=slot.key.sha256,
+        item_id=item_id,
+        content=content,
+        tokens_before=step.tokens_before,
+        tokens=step.tokens_after,
+        reason=step.reason,
+        tool=slot.part.tool,
+        sent=seen.sent,
+        replies_since=seen.replies - slot.replies_before,
+    )
+
+
+def aligned(old: Sequence[Block], new: Sequence[Block]) -> list[tuple[Block, ...]]:
+    """For each block of a reply, what ``new`` has in its place; thinking may be gone, and a text be there instead."""
+    gone = not any(block["type"] in THINKING for block in new)
+    kept = [not (gone and block["type"] in THINKING) for block in old]
+    rest = iter(new)
+    come = tuple(islice(rest, len(new) - sum(kept)))
+    found: list[tuple[Block, ...]] = [(next(rest),) if stays else () for stays in kept]
+    if come:
+        found[kept.index(False)] = come
+    return found
+
+
+def replaced_item(item: ContextItem, decided: Decided) -> ContextItem:
+    """``item`` as it is sent; its replacement is never replaced again."""
+    content: Any = decided.content
+    return replace(
+        item.with_content(content),
+        token_count=decided.tokens,
+        content_tokens=decided.tokens_before,
+        placeholder=None,
+        placeholder_tokens=0,
+        offloaded=True,
+        destroyed=True,
+    )
+
+
+def replaced_part(item: ContextItem, slot: Slot, decided: Decided, counter: TokenCounter) -> ContextItem:
+    """``item`` with the decision about one part of it, which a process with another counter may have made."""
+    if slot.blocks is None:
+        return replaced_item(item, decided)
+    blocks: list[Any] = list(item.message.content)
+    first, end = slot.blocks
+    blocks[first:end] = blocks_of(slot.part, decided.content)
+    return replace(
+        item,
+        message=AssistantMessage(tuple(blocks)),
+        token_count=count_content(counter, tuple(blocks)),
+        trimmed=(*item.trimmed, first) if slot.part.kind == "call" else item.trimmed,
+    )

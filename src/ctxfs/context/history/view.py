@@ -1,0 +1,413 @@
+"""A history as it was last seen, as items of a transcript: its size, and which parts could be replaced. Pure.
+
+The transcript is derived: appended parts are taken in, and after any other change (a rewind, a branch, an edit, another
+library's summary) it is derived again from the parts. Decisions survive that, since they are kept apart.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry, taken_entry
+from ctxfs.context.history.decisions import Decisions
+from ctxfs.context.history.host_cache import NO_HOST_CACHE, HostCache
+from ctxfs.context.history.parts import Part, Replacement, plain_content
+from ctxfs.context.history.slots import (
+    SAID,
+    Seen,
+    Slot,
+    aligned,
+    blocks_of,
+    decided_by,
+    groups_of,
+    message_of,
+    replaced_item,
+    replaced_part,
+    snapshot,
+)
+from ctxfs.context.transcript import Transcript
+from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
+from ctxfs.eviction.economics.identifiers import IdentifierIndex
+from ctxfs.eviction.offload_plan import Offload, Plan, Trim
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.messages.incoming import Incoming, new_item
+from ctxfs.messages.items import ContentRange, ContextItem
+from ctxfs.messages.messages import AssistantMessage, Block, unchanged
+from ctxfs.messages.models.prices import CacheTtl
+from ctxfs.messages.names import NameAllocator
+from ctxfs.messages.tokens import TokenCounter, count_block
+from ctxfs.session.fingerprint import Key, sha256_of
+from ctxfs.session.records import Decided
+
+__all__ = ["Decision", "HistoryView", "ViewRules"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewRules:
+    """The rules for each history of a session.
+
+    ``path_of`` returns the absolute path of a file of the session, ``names`` the names that its contents have already.
+    ``sources`` returns the stored lines that a content only repeats, by its SHA-256; None for any other content.
+    """
+
+    keep_recent: Mapping[str, int]
+    policy: OffloadPolicy
+    digest_tokens: int
+    reader: str
+    """The name of the tool that opens the files that placeholders name."""
+    pricing: Callable[[Callable[[], float]], EvictionPricing | None]
+    """Returns the pricing by which parts are evicted, on the given clock; None: parts are not evicted by price."""
+    clock: Callable[[], float]
+    counter: TokenCounter
+    path_of: Callable[[str], str]
+    names: Callable[[], NameAllocator]
+    sources: Callable[[str], ContentRange | None]
+    terms: Callable[[CacheTtl], CacheTerms | None]
+    """Returns the price of a cache that keeps a prefix for that long; None: that of ``pricing`` counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What must be recorded about some parts: ``contents`` are stored first, unless the session has them already."""
+
+    contents: tuple[ContextItem, ...]
+    decided: tuple[Decided, ...]
+
+
+@dataclass(slots=True)
+class HistoryView:
+    """One history of a session, or one branch of it.
+
+    ``decisions`` is the session's table; ``version`` is how many of them have been taken in. ``replaced`` has the
+    replacements of parts that the history shows as they were, by number. ``sent_at`` is when it was last sent, or the
+    reply came, in seconds since the epoch; None: not known. ``host``: what is asked of the prompt cache.
+    """
+
+    rules: ViewRules
+    decisions: Decisions
+    version: int = 0
+    transcript: Transcript = field(init=False)
+    replaced: dict[int, Replacement] = field(init=False)
+    sent_at: float | None = None
+    host: HostCache = NO_HOST_CACHE
+    _slots: list[Slot] = field(init=False)
+    _ends: list[int] = field(init=False)
+    _by_content: dict[tuple[str, str], list[int]] = field(init=False)
+    _by_item: dict[str, list[int]] = field(init=False)
+    _keys: set[Key] = field(init=False)
+    _allocated: set[str] = field(init=False)
+    _known: Known = field(init=False)
+    _entry_rules: EntryRules = field(init=False)
+    _said: int = field(init=False)
+    _replies: int = field(init=False)
+    _taking: bool = False
+    _own: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        rules = self.rules
+        pricing = rules.pricing(self._now)
+        self.transcript = Transcript(rules.keep_recent, rules.path_of, economy=pricing, policy=rules.policy)
+        self._follow_host()
+        self._entry_rules = self.transcript.entry_rules(
+            rules.counter, digest_tokens=rules.digest_tokens, reader=rules.reader
+        )
+        # No limit: the slots hold all texts anyway, and no event loop waits for this.
+        self._known = Known(rules.names(), IdentifierIndex(max_unread_chars=None))
+        self._slots, self._ends, self._by_content, self._by_item, self._own = [], [], {}, {}, ()
+        self._keys, self._allocated, self.replaced, self._said, self._replies = set(), set(), {}, 0, 0
+        self.version = len(self.decisions)
+
+    def follow_host(self, host: HostCache) -> None:
+        """Take in what the program that sends the requests asks of the prompt cache; once seen, it counts."""
+        known = self.host.then(host)
+        if known != self.host:
+            self.host = known
+            self._follow_host()
+
+    def _follow_host(self) -> None:
+        if self.host != NO_HOST_CACHE and self.transcript.economy is not None:
+            terms = None if self.host.ttl is None else self.rules.terms(self.host.ttl)
+            self.transcript.economy.follow_host(terms, rewrites_all=self.host.at_end)
+
+    def _now(self) -> float:
+        """The time for judging whether the cache has expired: a new reply was given when the history was last sent."""
+        return self.sent_at if self._taking and self.sent_at is not None else self.rules.clock()
+
+    # Coming in -------------------------------------------------------------------------------------------------------
+
+    def update(self, parts: Sequence[Part], *, is_own: bool = False) -> bool:
+        """Take in the history as it is now; return False if it is the one seen last, and nothing new was decided.
+
+        ``is_own``: the parts' contents cannot change, so parts that are the same objects as the last time need not be
+        examined.
+
+        Raises:
+            TranscriptError: something among the parts is not one.
+
+        """
+        behind = self.version < len(self.decisions)
+        if behind and not self._follow():
+            self._reset()
+        own, self._own = (self._own if is_own else ()), ()
+        same = self._same(parts, unchanged(own, parts))
+        if same < len(self._slots) or (same < len(parts) and self._goes_on(parts[same])):
+            self._reset()
+            same, behind = 0, True
+        self._take(parts[same:])
+        self._own = tuple(parts) if is_own else ()
+        return behind or same < len(parts)
+
+    def _same(self, parts: Sequence[Part], known: int) -> int:
+        """How many parts from the first one on are those seen before, in whichever form; the first ``known`` are."""
+        for number, (slot, part) in enumerate(zip(self._slots[known:], parts[known:], strict=False), known):
+            if slot.part != part and not self._is_still(number, slot, part):
+                return number
+        return min(len(self._slots), len(parts))
+
+    def _is_still(self, number: int, slot: Slot, part: Part) -> bool:
+        """Whether ``part`` is the one in ``slot``; if it has moved, or has been replaced since, the slot is updated."""
+        seen = slot.part
+        if (part.kind, part.id, part.tool, part.stays) != (seen.kind, seen.id, seen.tool, seen.stays):
+            return False
+        content = plain_content(part)
+        if content == seen.content:
+            slot.part = part.with_content(seen.content)
+            return True
+        decided, sha256 = self._decided(slot), sha256_of(content)
+        original = sha256 == slot.key.sha256
+        if not original and (decided is None or sha256 != sha256_of(decided.content)):
+            return False
+        slot.original = original
+        if original and decided is not None:
+            self.replaced[number] = decided.content
+        else:
+            self.replaced.pop(number, None)
+        slot.part = part.with_content(snapshot(content))
+        return True
+
+    def _key(self, part: Part, content: Any) -> tuple[Key, bool]:
+        """A part's key, and whether the part is shown as it was; False if it is a replacement already."""
+        key = Key(part.kind, part.id, sha256_of(content))
+        if not self.decisions or self.decisions.of(key) is not None:
+            return key, True
+        if (replaced := self.decisions.replacing(key)) is not None:
+            return Key(replaced.kind, replaced.call_id, replaced.sha256), False
+        return key, True
+
+    def _decided(self, slot: Slot) -> Decided | None:
+        """The decision about a part, unless it stays as it is."""
+        return None if slot.part.stays or not self.decisions else self.decisions.of(slot.key)
+
+    def _goes_on(self, part: Part) -> bool:
+        """Whether a part belongs to the reply that was taken in last."""
+        return bool(self._slots) and self._slots[-1].part.kind in SAID and part.kind in SAID
+
+    def _take(self, parts: Sequence[Part]) -> None:
+        groups = list(groups_of([self._slot(part) for part in parts]))  # may raise an error
+        self._taking = True
+        try:
+            for slots in groups:
+                self._enter(slots)
+        except BaseException:
+            self._reset()
+            raise
+        finally:
+            self._taking = False
+
+    def _slot(self, part: Part) -> Slot:
+        content = plain_content(part)
+        key, original = self._key(part, content)
+        return Slot(part if content is part.content else part.with_content(snapshot(content)), key, original)
+
+    def _enter(self, slots: Sequence[Slot]) -> None:
+        """Take in one message: a reply with its calls, a result, or a text of the user."""
+        entry = self._reply(slots) if slots[0].part.kind in SAID else self._alone(slots[0])
+        self._allocated.update(entry.new_ids)
+        self.transcript.enter(entry)
+        item_id, first, any_decided = entry.item.id, len(self._slots), bool(self.decisions)
+        self._by_item.setdefault(item_id, []).extend(range(first, first + len(slots)))
+        for number, slot in enumerate(slots, first):
+            key = slot.key
+            slot.item_id, slot.replies_before = item_id, self._replies
+            self._keys.add(key)
+            self._by_content.setdefault((key.kind, key.sha256), []).append(number)
+            if any_decided and slot.original and (decided := self._decided(slot)) is not None:
+                self.replaced[number] = decided.content
+        self._slots += slots
+        self._ends.append(len(self._slots) - 1)
+        if slots[0].part.kind in SAID:
+            self._said = len(self._slots)
+            self._replies += 1
+
+    def _alone(self, slot: Slot) -> Entry:
+        part, rules = slot.part, self._entry_rules
+        incoming = Incoming(message=message_of(part), source=self.rules.sources(slot.key.sha256))
+        decided = self._decided(slot)
+        if decided is None and slot.original and not part.stays and slot.key not in self._keys:
+            entry = taken_entry(incoming, self._known, rules)
+            slot.ledger_id = entry.item.id
+            return entry
+        item_id, name = self._known.names.allocate(*incoming.id_request)
+        item = new_item(incoming, item_id=item_id, name=name, counter=rules.counter)
+        if decided is not None:
+            item = replaced_item(item, decided)
+        return Entry(item=item)  # it stays as it is
+
+    def _reply(self, slots: Sequence[Slot]) -> Entry:
+        rules = self._entry_rules
+        blocks: list[Block] = []
+        stays: list[int] = []
+        seen: set[Key] = set()
+        for slot in slots:
+            first, decided = len(blocks), self._decided(slot)
+            blocks += blocks_of(slot.part, slot.part.content if decided is None else decided.content)
+            slot.blocks = (first, len(blocks))
+            is_new = slot.original and not slot.part.stays and slot.key not in seen and slot.key not in self._keys
+            if slot.part.kind == "call" and (decided is not None or not is_new):
+                stays.append(first)
+            seen.add(slot.key)
+        incoming = Incoming(message=AssistantMessage(tuple(blocks)))
+        item_id, name = self._known.names.allocate(*incoming.id_request)
+        item = new_item(incoming, item_id=item_id, name=name, counter=rules.counter)
+        entry = recorded_entry(replace(item, trimmed=tuple(stays)) if stays else item, self._known, rules)
+        ledger_ids = {trim.block: trim.stored.id for trim in entry.options.trims}
+        for slot in slots:
+            assert slot.blocks is not None
+            slot.ledger_id = ledger_ids.get(slot.blocks[0], "") if slot.part.kind == "call" else ""
+        return entry
+
+    # Going out -------------------------------------------------------------------------------------------------------
+
+    @property
+    def parts(self) -> int:
+        """How many parts the last seen history had."""
+        return len(self._slots)
+
+    @property
+    def tokens(self) -> int:
+        """The size of the history with all replacements that were decided."""
+        return self.transcript.tokens
+
+    @property
+    def items(self) -> tuple[ContextItem, ...]:
+        """The messages of the history as they are sent."""
+        return tuple(self.transcript.items.values())
+
+    def edits(self, parts: Sequence[Part]) -> dict[Hashable, Replacement]:
+        """What to replace in ``parts``, the history that was taken in last."""
+        return {parts[number].place: self.replaced[number] for number in sorted(self.replaced)}
+
+    @property
+    def freed_tokens(self) -> int:
+        """How many tokens the replacements save, in parts that the history shows as they were."""
+        decided = (self._decided(self._slots[number]) for number in self.replaced)
+        return sum(one.tokens_before - one.tokens for one in decided if one is not None)
+
+    def places_after(self, messages: Sequence[int], parts: Sequence[Part]) -> list[Hashable]:
+        """For each number in ``messages``, the place in ``parts`` at which that many messages end; none for 0."""
+        return [parts[self._ends[count - 1]].place for count in messages if count]
+
+    def unseen_results(self) -> list[ContextItem]:
+        """The results that no reply follows yet, as they are; those that stay, or were replaced, are left out."""
+        found = list[ContextItem]()
+        for number in range(self._said, len(self._slots)):
+            slot = self._slots[number]
+            if slot.part.kind != "result" or slot.part.stays or not slot.original or not slot.ledger_id:
+                continue
+            item = self.transcript.items[slot.item_id]
+            if not item.destroyed and self.rules.policy.allows(item.item_type, item.content_tokens):
+                found.append(item)
+        return found
+
+    # Deciding --------------------------------------------------------------------------------------------------------
+
+    def decision(self, plan: Plan) -> Decision:
+        """What ``plan`` means: the contents to store, and then the replacement of each part."""
+        contents: dict[str, ContextItem] = {}
+        decided: list[Decided] = []
+        for step in plan.offloads:
+            item = self.transcript.items[step.item_id]
+            slots = [self._slots[number] for number in self._by_item[item.id]]
+            seen = Seen(sent=self._by_item[item.id][0] < self._said, replies=self._replies)
+            if isinstance(step, Trim):
+                contents[step.stored.id] = step.stored
+                slot = next(s for s in slots if s.part.kind == "call" and s.blocks == (step.block, step.block + 1))
+                decided.append(decided_by(slot, step, dict(step.arguments), step.stored.id, seen))
+                continue
+            if item.source is None:
+                contents[item.id] = item
+            stored_id = item.id if item.source is None else item.source.item_id
+            if step.content is None:
+                decided.append(decided_by(slots[0], step, step.placeholder, stored_id, seen))
+            else:
+                decided += self._decided_blocks(slots, step, item)
+        return Decision(contents=tuple(contents.values()), decided=tuple(self._with_rewritten(plan, decided)))
+
+    def _with_rewritten(self, plan: Plan, decided: Sequence[Decided]) -> Iterator[Decided]:
+        """``decided``; the first one about a sent part has the tokens that all of them make the cache rewrite."""
+        sent = [number for step in plan.offloads if (number := self._by_item[step.item_id][0]) < self._said]
+        first, items = min(sent, default=self._said), self.transcript.items
+        again = [item_id for item_id, numbers in self._by_item.items() if first <= numbers[0] < self._said]
+        freed = sum(one.tokens_before - one.tokens for one in decided if one.sent)
+        tokens = sum(items[item_id].token_count for item_id in again) - freed
+        for one in decided:
+            yield replace(one, tokens_rewritten=tokens) if one.sent else one
+            tokens = 0 if one.sent else tokens
+
+    def _decided_blocks(self, slots: Sequence[Slot], step: Offload, item: ContextItem) -> Iterator[Decided]:
+        """A reply whose text and arguments are replaced: a decision for each part of it that changes."""
+        old, new, counter = item.message.content, step.content, self.rules.counter
+        assert not isinstance(old, str)
+        assert isinstance(new, tuple)
+        by_block = aligned(old, new)
+        for slot in slots:
+            assert slot.blocks is not None
+            first, end = slot.blocks
+            before, after = old[first:end], tuple(block for blocks in by_block[first:end] for block in blocks)
+            if not after or before == after or slot.part.stays or self._decided(slot) is not None:
+                continue
+            content: Any = after
+            if slot.part.kind == "call":
+                content = dict(after[0]["input"])
+            elif isinstance(slot.part.content, str):
+                content = after[0]["text"]
+            counts = [sum(count_block(counter, block) for block in blocks) for blocks in (before, after)]
+            sized = replace(step, tokens_before=counts[0], tokens_after=counts[1])
+            yield decided_by(slot, sized, content, item.id, Seen(sent=True, replies=self._replies))
+
+    def _follow(self) -> bool:
+        """Take in decisions made since; return False if the history has to be derived again because of them."""
+        decided = self.decisions.since(self.version)
+        rewritten: dict[str, ContextItem] = {}
+        left: list[str] = []
+        for one in decided:
+            numbers = [
+                number
+                for number in self._by_content.get((one.kind, one.sha256), ())
+                if self._slots[number].original and self._decided(self._slots[number]) is one
+            ]
+            own = {name for number in numbers for name in (self._slots[number].item_id, self._slots[number].ledger_id)}
+            if one.item_id in self._allocated - own:
+                return False  # a name that was meant for another content here is now taken
+            for number in numbers:
+                slot = self._slots[number]
+                item = rewritten.get(slot.item_id) or self.transcript.items[slot.item_id]
+                rewritten[item.id] = replaced_part(item, slot, one, self.rules.counter)
+                if len(rewritten[item.id].message.content) != len(item.message.content) and slot.blocks is not None:
+                    return False  # the numbers of the blocks after it have changed
+                self.replaced[number] = one.content
+                if slot.ledger_id:
+                    left.append(slot.ledger_id)
+        self.transcript.rewrite(tuple(rewritten.values()), left)
+        self.version = len(self.decisions)
+        return True
+
+    def follow(self) -> None:
+        """Take in new decisions about the history that was taken in last."""
+        if not self._follow():
+            parts = [slot.part for slot in self._slots]
+            self._reset()
+            self._take(parts)

@@ -1,0 +1,16 @@
+"""The wire formats that a history can be shown in, by name. Pure."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from ctxfs.context.history.wire import WireView
+from ctxfs.context.history.wire_chat import CHAT
+from ctxfs.context.history.wire_messages import MESSAGES
+from ctxfs.context.history.wire_responses import RESPONSES
+
+__all__ = ["VIEWS", "Api"]
+
+Api = Literal["messages", "chat", "responses"]
+"""Anthropic's Messages API, or OpenAI's Chat Completions or Responses API."""
+
+VIEWS: Mapping[Api, WireView] = {"messages": MESSAGES, "chat": CHAT, "responses": RESPONSES}

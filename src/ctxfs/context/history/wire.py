@@ -1,0 +1,228 @@
+"""What the views of the three wire formats share: reading and rewriting a request's list of messages. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from ctxfs.context.history.host_cache import NO_HOST_CACHE, HostCache
+from ctxfs.context.history.parts import Part, Replacement
+from ctxfs.errors import TranscriptError
+from ctxfs.messages.messages import Block, to_plain
+from ctxfs.messages.wire_names import tool_names
+from ctxfs.text.jsontext.codec import json_copy
+
+__all__ = [
+    "Body",
+    "WireMemory",
+    "WireView",
+    "blocks_or_text",
+    "edited_list",
+    "last_mark",
+    "messages_in",
+    "parts_in",
+    "spread",
+    "tools_in",
+]
+
+Body = Mapping[str, Any]
+"""The body of a request, as it would be sent."""
+
+_DICTS = frozenset({dict})
+
+_RUN = 256
+"""Messages are compared in runs of this length, and one by one only where a run differs."""
+
+
+def messages_in(body: Body, key: str) -> list[Mapping[str, Any]]:
+    """The messages of ``body`` under ``key``, those of an SDK as the dicts that they would be sent as.
+
+    Raises:
+        TranscriptError: there are no messages, or one of them is not a message.
+
+    """
+    given: object = body
+    found = given.get(key) if isinstance(given, Mapping) else None
+    if not isinstance(found, list | tuple):
+        raise TranscriptError([f"the body of a request needs a list under {key!r}{_other_method(found, given, key)}"])
+    if _DICTS.issuperset(map(type, found)):  # without looking at each one, since there may be thousands
+        return list(found)
+    messages = [message if isinstance(message, dict) else to_plain(message) for message in found]
+    for number, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise TranscriptError([f"{key}[{number}] is not a message: {message!r:.80}"])
+    return messages
+
+
+def tools_in(body: Body) -> list[str]:
+    """The names of the tools in the body of a request to any of the three APIs."""
+    found = body.get("tools")
+    return tool_names([to_plain(tool) for tool in found]) if isinstance(found, list | tuple) else []
+
+
+_METHODS = {"messages": "messages() or chat()", "input": "responses()"}
+"""The methods that take a body with a list under this key."""
+
+
+def _other_method(found: object, body: object, key: str) -> str:
+    """What to call for a body that lacks ``key`` and has the list of another API; "" if it has none."""
+    for other, methods in _METHODS.items():
+        if found is None and other != key and isinstance(body, Mapping) and other in body:
+            return f"; this one has {other!r}, so call {methods}"
+    return ""
+
+
+class _Tools(dict[str, str]):
+    """Which tool each call id belongs to, and the order in which that was learned."""
+
+    def __init__(self, learned: Iterable[tuple[str, str]] = ()) -> None:
+        self.learned = list(learned)
+        super().__init__(self.learned)
+
+    def __setitem__(self, call_id: str, tool: str) -> None:
+        self.learned.append((call_id, tool))
+        super().__setitem__(call_id, tool)
+
+
+class WireMemory:
+    """What was last read of a request, so that only the new messages of the next one have to be read.
+
+    Messages are compared with copies: a message that was changed in place is read again. Nothing is copied before the
+    second request, since many histories are shown only once; from then on the parts are read from the copies.
+    ``is_own``: nobody else can change the contents of the parts that were read last.
+    """
+
+    def __init__(self) -> None:
+        self.is_own = False
+        self._messages: list[Mapping[str, Any]] = []
+        self._parts: list[Part] = []
+        self._tools = _Tools()
+        self._ends: list[tuple[int, int]] = [(0, 0)]  # lengths of the parts and of what was learned, after each message
+        self._requests = 0
+
+    def known(
+        self, messages: Sequence[Mapping[str, Any]]
+    ) -> tuple[Sequence[Mapping[str, Any]], int, list[Part], _Tools]:
+        """The new messages, how many known ones come before them, and the parts and the tools of the known ones."""
+        same = _same(self._messages, messages)
+        parts, learned = self._ends[same]
+        del self._messages[same:], self._ends[same + 1 :]
+        self._requests += 1
+        self.is_own = self._requests > 1
+        new = json_copy(messages[same:]) if self.is_own else messages[same:]
+        return new, same, self._parts[:parts], _Tools(self._tools.learned[:learned])
+
+    def keep(self, new: Sequence[Mapping[str, Any]], parts: list[Part], tools: _Tools, ends: list[Any]) -> None:
+        """Keep the new messages after the unchanged ones, and where the parts of each message end."""
+        if self.is_own:
+            self._messages += new
+            self._ends += ends
+            self._parts, self._tools = list(parts), tools
+
+
+def _same(old: Sequence[Any], new: Sequence[Any]) -> int:
+    """How many messages from the first one on are equal in both."""
+    pairs = min(len(old), len(new))
+    for start in range(0, pairs, _RUN):
+        before, after = old[start : min(start + _RUN, pairs)], new[start : min(start + _RUN, pairs)]
+        if before != after:
+            return start + next(n for n, (one, other) in enumerate(zip(before, after, strict=True)) if one != other)
+    return pairs
+
+
+def parts_in(
+    body: Body,
+    key: str,
+    what: str,
+    read: Callable[[Mapping[str, Any], int, list[Part], dict[str, str]], None],
+    memory: WireMemory | None = None,
+) -> list[Part]:
+    """The parts of the messages of ``body`` under ``key``.
+
+    ``read`` adds those of one message, by its number, to the parts before it; it gets, and updates, which tool each
+    call id belongs to. ``what`` describes a message, for the error about anything else. ``memory``: what was read of
+    this history before; None: all of it is read.
+
+    Raises:
+        TranscriptError: there are no messages, or something among them is not one.
+
+    """
+    messages = messages_in(body, key)
+    memory = memory or WireMemory()
+    new, same, parts, tools = memory.known(messages)
+    ends: list[tuple[int, int]] = []
+    for number, message in enumerate(new, same):
+        try:
+            read(message, number, parts, tools)
+        except (KeyError, TypeError, AttributeError) as error:
+            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise TranscriptError([f"{key}[{number}] is not {what}: {said}"]) from error
+        ends.append((len(parts), len(tools.learned)))
+    memory.keep(new, parts, tools, ends)
+    return parts
+
+
+class _Reading(Protocol):
+    def __call__(self, body: Body, memory: WireMemory | None = None) -> list[Part]: ...
+
+
+class WireView(NamedTuple):
+    """How to read a history out of the body of a request, and how to send it with edits.
+
+    ``parts_of`` reads what ``memory`` does not know; it raises ``TranscriptError`` for any other body. ``applied``
+    returns the body to send: unchanged messages are the same objects, and changed ones keep their fields. ``beside``
+    returns what else takes up room in the request, as JSON: the system prompt, the tools. ``host_cache`` returns what
+    the request asks of the prompt cache.
+    """
+
+    parts_of: _Reading
+    applied: Callable[[Body, Mapping[Any, Replacement]], Body]
+    beside: Callable[[Body], Any]
+    host_cache: Callable[[Body], HostCache] = lambda _: NO_HOST_CACHE
+
+
+def edited_list(
+    body: Body,
+    key: str,
+    edits: Mapping[Any, Replacement],
+    edit: Callable[[Mapping[str, Any], Mapping[Any, Replacement]], Mapping[str, Any]],
+) -> Body:
+    """``body`` with edits whose places are (number of the message, place inside it); ``edit`` changes one message."""
+    if not edits:
+        return body
+    by_message: dict[int, dict[Any, Replacement]] = {}
+    for (number, inner), new in edits.items():
+        by_message.setdefault(number, {})[inner] = new
+    messages = list(body[key])
+    for number, inside in by_message.items():
+        messages[number] = edit(to_plain(messages[number]), inside)
+    return {**body, key: messages}
+
+
+def blocks_or_text(content: Replacement) -> Any:
+    """A replacement as the value of a message's content."""
+    return content if isinstance(content, str) else list(content)
+
+
+def spread(blocks: Sequence[Block], new: Replacement) -> list[list[Block]]:
+    """The blocks that replace each of ``blocks`` once ``new`` replaces all of them.
+
+    If there are as many new blocks as old ones, each takes the place of one, with its prompt-cache mark. A text, or any
+    other number of blocks, takes the place of the first.
+    """
+    others: list[list[Block]] = [[] for _ in blocks[1:]]
+    if isinstance(new, str):
+        first: Block = {"type": "text", "text": new}
+        mark = last_mark(blocks)
+        return [[first if mark is None else {**first, "cache_control": mark}], *others]
+    given = [block for block in new if isinstance(block, dict)]
+    if len(given) != len(blocks):
+        return [given, *others]
+    return [
+        [{**block, "cache_control": old["cache_control"]} if "cache_control" in old else block]
+        for block, old in zip(given, blocks, strict=True)
+    ]
+
+
+def last_mark(blocks: Iterable[Any]) -> Any:
+    """The last prompt-cache mark in ``blocks``; None: there is none."""
+    marks = [block["cache_control"] for block in blocks if isinstance(block, Mapping) and "cache_control" in block]
+    return marks[-1] if marks else None

@@ -1,0 +1,104 @@
+"""The view of a request to the Messages API: its ``messages`` as parts. Pure.
+
+The place of a call or a result is (number of the message, number of the block), that of everything else in a message
+(number of the message, None).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ctxfs.context.history.host_cache import HostCache, asked_by, mark_of
+from ctxfs.context.history.parts import Kind, Part, Replacement
+from ctxfs.context.history.wire import (
+    Body,
+    WireMemory,
+    WireView,
+    blocks_or_text,
+    edited_list,
+    last_mark,
+    parts_in,
+    spread,
+)
+from ctxfs.messages.messages import to_plain
+
+__all__ = ["MESSAGES"]
+
+_OWN = {"tool_use": "input", "tool_result": "content"}
+"""Blocks that are parts of their own, with the key of the content that can be replaced."""
+
+
+_CHAT_ROLES = frozenset({"tool", "function", "developer"})
+_CHAT_KEYS = frozenset({"tool_calls", "tool_call_id", "function_call"})
+"""Roles and keys that only messages of Chat Completions have."""
+
+
+def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:
+    return parts_in(body, "messages", "a message of the Messages API", _read, memory)
+
+
+def _read(message: Mapping[str, Any], number: int, parts: list[Part], tools: dict[str, str]) -> None:
+    role = message["role"]
+    if role in _CHAT_ROLES or not _CHAT_KEYS.isdisjoint(message):
+        raise TypeError("it is one of Chat Completions, so call chat()")
+    content = message["content"]
+    kind: Kind = "reply" if role == "assistant" else "user"
+    stays = role not in ("assistant", "user")
+    if isinstance(content, str):
+        parts.append(Part(kind, content, (number, None), stays=stays))
+        return
+    others, calls = [], []
+    for n, given in enumerate(content):
+        block = given if isinstance(given, dict) else to_plain(given)
+        if block["type"] == "tool_result":
+            call_id = block["tool_use_id"]
+            parts.append(Part("result", block.get("content") or "", (number, n), call_id, tools.get(call_id, "")))
+        elif block["type"] == "tool_use":
+            tools[block["id"]] = block["name"]
+            calls.append(Part("call", block["input"], (number, n), block["id"], block["name"]))
+        else:
+            others.append(block)
+    if others:
+        parts.append(Part(kind, tuple(others), (number, None), stays=stays))  # as it is kept: compared quickly
+    parts += calls
+
+
+def _applied(body: Body, edits: Mapping[Any, Replacement]) -> Body:
+    return edited_list(body, "messages", edits, _edited)
+
+
+def _edited(message: Mapping[str, Any], edits: Mapping[Any, Replacement]) -> Mapping[str, Any]:
+    content = message["content"]
+    if isinstance(content, str):
+        return {**message, "content": blocks_or_text(edits[None])}
+    blocks: list[list[Any]] = [[block] for block in content]
+    for n, new in edits.items():
+        if n is not None:
+            block = to_plain(content[n])
+            own = _OWN[block["type"]]
+            blocks[n] = [{**block, own: new if own == "input" else _marked(new, block.get("content"))}]
+    if None in edits:
+        places = [n for n, block in enumerate(content) if to_plain(block)["type"] not in _OWN]
+        for n, others in zip(places, spread([to_plain(content[n]) for n in places], edits[None]), strict=True):
+            blocks[n] = others
+    return {**message, "content": [block for found in blocks for block in found]}
+
+
+def _marked(new: Replacement, old: Any) -> Any:
+    """A result's new content, with the prompt-cache mark that was inside the old one."""
+    mark = None if isinstance(old, str) else last_mark(old or ())
+    if mark is None or not isinstance(new, str):
+        return blocks_or_text(new)
+    return [{"type": "text", "text": new, "cache_control": mark}]
+
+
+def _beside(body: Body) -> Any:
+    return {key: body[key] for key in ("system", "tools") if body.get(key)}
+
+
+def _host_cache(body: Body) -> HostCache:
+    """A breakpoint that the request asks for at its end, or one that a host set in its last messages."""
+    return asked_by(body.get("cache_control"), mark_of(body["messages"]))
+
+
+MESSAGES = WireView(_parts_of, _applied, _beside, _host_cache)
+"""A request to the Messages API."""

@@ -1,0 +1,1 @@
+"""What an eviction is worth: prices, parameters, the ledger, the planner."""

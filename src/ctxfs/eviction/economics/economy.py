@@ -1,0 +1,293 @@
+"""The economic planner inside a context: what an item is to it, and what its decisions mean for the context. No I/O.
+
+What leaves is decided in ``economics``. Besides tool results, the arguments of tool calls may leave: the large ones are
+replaced by a placeholder, small ones stay as they are.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from ctxfs.errors import ConfigError
+from ctxfs.errors.checks import require_kind, require_number
+from ctxfs.eviction.candidates import Candidates
+from ctxfs.eviction.economics.belief import Billed
+from ctxfs.eviction.economics.features import ItemKind, kind_of_result, program_of
+from ctxfs.eviction.economics.held import Candidate
+from ctxfs.eviction.economics.ledger import Ledger
+from ctxfs.eviction.economics.outlook import decisions, next_start
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.planner import plan
+from ctxfs.eviction.economics.plans import EconomicPlan, EvictionDecision
+from ctxfs.eviction.offload_plan import Offload, Trim
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import AssistantMessage, ToolMessage
+from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
+
+__all__ = ["CacheTerms", "EvictionPricing", "SessionPricing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheTerms:
+    """What a token costs, and for how many seconds the provider keeps a prefix; 0 means that it keeps none."""
+
+    rates: Rates = ANTHROPIC_RATES
+    ttl_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        require_kind("rates", self.rates, Rates, "Rates(...)")
+        require_number("ttl_s", self.ttl_s, at_least=0)
+
+
+class EvictionPricing:
+    """The settings of eviction by price: the planner's numbers, and what the prompt cache costs.
+
+    ``clock`` gives seconds since the epoch; the prompt cache expires by it.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.time,
+        parameters: EvictionParameters | None = None,
+        terms: CacheTerms | None = None,
+    ) -> None:
+        require_kind("parameters", parameters, EvictionParameters, "EvictionParameters(...)")
+        require_kind("terms", terms, CacheTerms, "CacheTerms(...)")
+        if not callable(clock):
+            raise ConfigError(f"clock is {clock!r}: use a function that gives seconds")
+        self._terms = terms or CacheTerms()
+        self._parameters = parameters or EvictionParameters()
+        self._clock = clock
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """The time, in seconds since the epoch."""
+        return self._clock
+
+    @property
+    def parameters(self) -> EvictionParameters:
+        """The planner's numbers."""
+        return self._parameters
+
+    @property
+    def terms(self) -> CacheTerms:
+        """What a token costs, and how long the cache holds."""
+        return self._terms
+
+
+class SessionPricing:
+    """The ledger of one session, and what the planner says to it.
+
+    ``candidates``: how the items of the context can be evicted; their owner updates them first when an item
+    enters, and last when one is evicted. ``exact``: tools whose results are evicted by another rule; they are counted,
+    and never evicted by price. ``policy``: what may be evicted at all; None means the default.
+    """
+
+    def __init__(
+        self,
+        settings: EvictionPricing,
+        candidates: Candidates,
+        *,
+        exact: Collection[str] = (),
+        policy: OffloadPolicy | None = None,
+    ) -> None:
+        self.parameters = settings.parameters
+        self.exact = frozenset(exact)
+        self._terms = settings.terms
+        self._clock = settings.clock
+        self._policy = policy or OffloadPolicy()
+        self._candidates = candidates
+        self._programs: dict[str, str] = {}  # of the last reply: what each call of a shell runs, or ""
+        self.ledger = Ledger(parameters=settings.parameters, rates=settings.terms.rates)
+        self._planned: tuple[int, bool, EconomicPlan] | None = None
+        self._billed: Billed | None = None  # of the request whose reply comes next
+        self._exact_items: set[str] = set()
+
+    def billed(self, usage: Usage) -> None:
+        """Take in what the last request was billed, before its reply enters: what the cache holds really."""
+        self._billed = Billed.of(usage, charges_writes=self._charges_writes)
+
+    @property
+    def _charges_writes(self) -> bool:
+        return self._terms.rates.write > 1
+
+    def entered(self, item: ContextItem) -> None:
+        """Take in an item at the end of the context, once the candidates know it."""
+        message = item.message
+        if isinstance(message, AssistantMessage):
+            self._replied(item, message)
+            return
+        parts = self._result(item, message) if isinstance(message, ToolMessage) else (item.token_count,)
+        if item.source is None:
+            self.ledger.added(parts)
+        else:
+            self.ledger.read_back(item.source.item_id, parts)
+
+    def _replied(self, item: ContextItem, message: AssistantMessage) -> None:
+        self._programs = {call.id: program_of(call.arguments) for call in message.tool_calls}
+        inputs = [_input_candidate(trim) for trim in self._candidates.trims_of(item.id)]
+        text = max(0, item.token_count - sum([i.tokens for i in inputs]))
+        expires_at = self._clock() + self._terms.ttl_s
+        self.ledger.replied((text, *inputs), cache_expires_at=expires_at, billed=self._billed)
+        self._billed = None
+
+    def _result(self, item: ContextItem, message: ToolMessage) -> tuple[Candidate | int, ...]:
+        if item.can_shrink:
+            return (item.placeholder_tokens, self._placeholder(item, message, hidden_tokens=_hidden(item)))
+        placeholder_tokens = self._candidates.known_tokens(item.id)
+        if placeholder_tokens is None or not self._policy.allows(item.item_type, item.content_tokens):
+            return (item.token_count,)
+        found = self._candidate(item, message, item.token_count, placeholder_tokens)
+        return (replace(found, hidden_tokens=_hidden(item)),)
+
+    def _placeholder(self, item: ContextItem, message: ToolMessage, *, hidden_tokens: int = 0) -> Candidate:
+        """What the placeholder of an evicted result has more than the short one."""
+        longer = self._candidate(item, message, item.token_count - item.placeholder_tokens, 0)
+        return replace(longer, hidden_tokens=hidden_tokens)
+
+    def _candidate(self, item: ContextItem, message: ToolMessage, tokens: int, placeholder_tokens: int) -> Candidate:
+        program = self._programs.get(message.tool_call_id, "")
+        # What was read back was needed once more than the rest: it counts as a file, whatever printed it.
+        kind = ItemKind.FILE if item.source is not None else kind_of_result(program or message.tool_name)
+        is_exact = message.tool_name in self.exact
+        if is_exact:
+            self._exact_items.add(item.id)
+        return Candidate(id=item.id, kind=kind, tokens=tokens, placeholder_tokens=placeholder_tokens, pinned=is_exact)
+
+    def left(self, item_ids: Collection[str], shrinkable: Mapping[str, ContextItem] = MappingProxyType({})) -> None:
+        """These left, by whatever rule; ids are those of results, or of trimmed arguments.
+
+        ``shrinkable``: those of the results whose placeholder is a long one that a short one may replace later.
+        """
+        ledger = self.ledger
+        ledger.resized(self._candidates.known_sizes(item_ids))
+        longer = [item for item in shrinkable.values() if item.id in ledger.held]
+        ledger.evicted(item_ids, cold=ledger.is_cold(self._clock()))
+        placeholders = [
+            replace(self._placeholder(i, i.message, hidden_tokens=_hidden(i)), is_counted=True)
+            for i in longer
+            if isinstance(i.message, ToolMessage)
+        ]
+        if placeholders:
+            ledger.surplus(placeholders)
+
+    def restored(self, item: ContextItem, items: Collection[ContextItem], arguments: Mapping[str, Any]) -> None:
+        """The content of ``item`` is back among ``items``, once the candidates know it.
+
+        ``arguments`` are those of its call, if it is a result.
+        """
+        held = {item_id: h.candidate for item_id, h in self.ledger.held.items() if item_id != item.id}
+        if isinstance(item.message, ToolMessage):
+            self._programs = {**self._programs, item.message.tool_call_id: program_of(arguments)}
+            held |= {c.id: c for c in self._result(item, item.message) if isinstance(c, Candidate)}
+        self._rebuilt(list(items), held, unchanged=[one.id for one in items].index(item.id))
+
+    def pin(self, item_ids: Collection[str], *, pinned: bool) -> None:
+        """These items stay, however well it would pay to evict them, or not any more."""
+        self.ledger.pin([one for one in item_ids if one not in self._exact_items], pinned=pinned)
+
+    def rebuilt(self, items: Iterable[ContextItem], *, unchanged: int) -> None:
+        """The context was rewritten in the middle: it now holds ``items``, of which the first ones are unchanged."""
+        self._rebuilt(list(items), {item_id: h.candidate for item_id, h in self.ledger.held.items()}, unchanged)
+
+    def going_on_from(self, before: "SessionPricing", *, unchanged_tokens: int) -> None:
+        """What was entered here is the context of ``before`` up to ``unchanged_tokens``; what that knew is known."""
+        self.ledger.going_on_from(before.ledger, unchanged_tokens=unchanged_tokens)
+
+    def _rebuilt(self, items: Sequence[ContextItem], held: Mapping[str, Candidate], unchanged: int) -> None:
+        parts: list[Candidate | int] = []
+        for item in items:
+            ids = [item.id, *(trim.stored.id for trim in self._candidates.trims_of(item.id))]
+            inside = [held[one] for one in ids if one in held]
+            parts += [max(0, item.token_count - sum(c.tokens for c in inside)), *inside]
+        same = sum(item.token_count for item in items[:unchanged])
+        self.ledger.rebuilt(parts, unchanged_tokens=same)
+
+    def follow_host(self, terms: CacheTerms | None, *, rewrites_all: bool) -> None:
+        """A host sets the cache's breakpoints: at other ``terms``, or where a change rewrites all of a request."""
+        terms = terms or self._terms
+        rates = replace(terms.rates, rewrites_all=rewrites_all or terms.rates.rewrites_all)
+        self._terms = replace(terms, rates=rates)
+        self.ledger.rates = rates
+        self.ledger.changes += 1
+
+    def resumed(self, last_call_at: float, usage: Usage) -> None:
+        """The session was taken up again; its cache counts from its last call, in seconds of the clock (0: unknown).
+
+        ``usage``: what that call was billed; nothing where it is not known.
+        """
+        ledger = self.ledger
+        billed = Billed.of(usage, charges_writes=self._charges_writes)
+        if billed.prompt and billed.held is not None:
+            share = (billed.prompt - billed.held) / billed.prompt
+            ledger.lost(round(share * (ledger.total_tokens - ledger.new_tokens)))
+        ledger.cache_expires_at = last_call_at + self._terms.ttl_s
+        ledger.changes += 1
+
+    # Deciding --------------------------------------------------------------------------------------------------------
+
+    def chosen(self) -> list[str]:
+        """What would leave first, by the sizes that are known: the items, and the stored arguments of calls.
+
+        ``plan`` is empty when this is.
+        """
+        return list(self._decided(self._clock()).item_ids)
+
+    def plan(self) -> tuple[Offload | Trim, ...]:
+        """What leaves now because it pays, each with its reason; nothing is left that would leave right after it.
+
+        The ledger begins with the least that a placeholder may take. The placeholders of what would leave are written,
+        and it is planned again with their sizes, until all of those are known. So the plan is the same as if every
+        placeholder had been written: a larger one only makes it pay less to evict its item.
+        """
+        now = self._clock()
+        steps: dict[str, Offload | Trim] = {}
+        tried: Ledger | None = None  # what the ledger would be without what leaves
+        while True:
+            decided = self._decided(now) if tried is None else plan(tried, now=now)
+            sizes = self._candidates.sizes(decided.item_ids)
+            is_news = self.ledger.resized(sizes)
+            if tried.resized(sizes) if tried is not None else is_news:
+                continue
+            found = {e.item_id: self._candidates.step(e.item_id, str(e.why)) for e in decided.evictions}
+            if not found.keys() - steps.keys():
+                return tuple(steps.values())
+            steps.update(found)
+            tried = self.ledger.copy() if tried is None else tried
+            tried.evicted(found, cold=tried.is_cold(now))
+
+    def _decided(self, now: float) -> EconomicPlan:
+        """What the planner says to the ledger: what it said the last time, if nothing has changed since."""
+        cold = self.ledger.is_cold(now)
+        if self._planned is None or self._planned[:2] != (self.ledger.changes, cold):
+            self._planned = self.ledger.changes, cold, plan(self.ledger, now=now)
+        return self._planned[2]
+
+    def next_start(self) -> str | None:
+        """The item at which the next batch will begin, as far as one can say; None: nothing is near."""
+        found = next_start(self.ledger)
+        return None if found is None else self._candidates.owner(found)
+
+    def decisions(self) -> tuple[EvictionDecision, ...]:
+        """What the planner thinks of every item that could leave: why it leaves or stays, and when it would go."""
+        self.plan()  # so that the sizes are known of what would leave
+        return decisions(self.ledger, now=self._clock())
+
+
+def _hidden(item: ContextItem) -> int:
+    """How much of a result's content the context does not hold, if it holds a preview."""
+    return max(0, item.content_tokens - item.token_count)
+
+
+def _input_candidate(trim: Trim) -> Candidate:
+    return Candidate(
+        id=trim.stored.id,
+        kind=ItemKind.ARGUMENTS,
+        tokens=trim.tokens_before,
+        placeholder_tokens=trim.tokens_after,
+    )

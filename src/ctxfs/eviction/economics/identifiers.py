@@ -1,0 +1,113 @@
+"""Which identifiers each item of a session brought in, found when a placeholder needs them. Pure.
+
+What an item brings in depends on the texts before it alone, whenever they are read. They are read in their order, and
+not before somebody asks what one of them brings in: about most items nobody ever does.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ctxfs.eviction.economics.features import MAX_IDENTIFIER_CHARS, identifiers_in
+from ctxfs.messages.tokens import chunks
+
+__all__ = ["MAX_UNREAD_CHARS", "Brought", "IdentifierIndex"]
+
+MAX_UNREAD_CHARS: Final = 1_048_576
+"""Reading so many characters takes a few milliseconds, for which an event loop may have to wait."""
+
+
+@dataclass(slots=True, eq=False)
+class Brought:
+    """What some texts bring into a session. ``found``: all of it, once they are read; ``texts`` is empty then."""
+
+    index: "IdentifierIndex"
+    texts: Sequence[str]
+    found: Sequence[str] | None = None
+
+    def names(self) -> list[str]:
+        """The identifiers that no earlier text had, in order, but for those that are too long to list."""
+        return [name for name in self.index.found_in(self) if len(name) <= MAX_IDENTIFIER_CHARS]
+
+
+class IdentifierIndex:
+    """The identifiers that a session has brought in so far; the first item that brings one in lists it.
+
+    ``max_unread_chars``: when more characters wait to be read, the oldest are read; None: there is no limit.
+    ``before``: what a draft was made of; None for what is none. ``known`` are the identifiers that were read here.
+    """
+
+    __slots__ = ("_drafted", "_max_unread_chars", "_unread", "_unread_chars", "before", "known", "lock")
+
+    def __init__(
+        self, *, max_unread_chars: int | None = MAX_UNREAD_CHARS, before: "IdentifierIndex | None" = None
+    ) -> None:
+        self._max_unread_chars = max_unread_chars
+        self.before = before
+        self.known: set[str] = set()
+        self.lock: AbstractContextManager[Any] = threading.RLock() if before is None else before.lock
+        self._unread: deque[Brought] = deque()
+        self._unread_chars = 0
+        self._drafted: list[Brought] = []  # everything that came into a draft
+
+    def draft(self) -> "IdentifierIndex":
+        """Return an index to take in more texts on trial: what they bring in is known here only by ``take``."""
+        return IdentifierIndex(max_unread_chars=self._max_unread_chars, before=self)
+
+    def bring(self, texts: Sequence[str]) -> Brought:
+        """Take in texts."""
+        brought = Brought(self, texts)
+        self._wait(brought)
+        if self._max_unread_chars is not None:
+            self.read_down_to(self._max_unread_chars)
+        return brought
+
+    def take(self, draft: "IdentifierIndex") -> None:
+        """Take in what came into a draft of this, or into a draft of that."""
+        for brought in draft._drafted:  # noqa: SLF001 - one of these
+            brought.index = self
+            self._wait(brought)
+
+    def found_in(self, brought: Brought) -> Sequence[str]:
+        """All identifiers that ``brought`` was the first to bring in, in order."""
+        with self.lock:
+            while brought.found is None:
+                self._read_next()
+        return brought.found
+
+    def read_down_to(self, chars: int) -> None:
+        """Read until at most so many characters wait, here and in what this is a draft of."""
+        if self.before is not None:
+            self.before.read_down_to(chars)
+        if self._unread_chars > chars:
+            with self.lock:
+                while self._unread_chars > chars:
+                    self._read_next()
+
+    def _wait(self, brought: Brought) -> None:
+        self._unread.append(brought)
+        self._unread_chars += sum(map(len, brought.texts))
+        if self.before is not None:
+            self._drafted.append(brought)
+
+    def _read_next(self) -> None:
+        if self.before is not None:
+            self.before.read_down_to(0)
+        brought = self._unread[0]
+        found = self._new_in(brought.texts) if brought.found is None else brought.found
+        self._unread.popleft()
+        self._unread_chars -= sum(map(len, brought.texts))
+        self.known.update(found)
+        brought.found, brought.texts = found, ()
+
+    def _new_in(self, texts: Sequence[str]) -> Sequence[str]:
+        # In pieces, so that other threads can run in between.
+        found = list(dict.fromkeys(name for text in texts for part in chunks(text) for name in identifiers_in(part)))
+        layer: IdentifierIndex | None = self
+        while layer is not None:
+            known, layer = layer.known, layer.before
+            found = [name for name in found if name not in known]
+        return found

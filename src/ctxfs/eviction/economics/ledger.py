@@ -1,0 +1,377 @@
+"""What economic planning needs to know of a session, kept up as items come and go: a call costs what changed."""
+
+import copy
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import log
+from typing import Final, Self
+
+from ctxfs.eviction.economics.belief import NO_BILL, Billed, Checked
+from ctxfs.eviction.economics.held import Candidate, Chain, Held
+from ctxfs.eviction.economics.parameters import LEAST_SAVED_TOKENS, EvictionParameters
+from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
+
+__all__ = ["ASKING_TOKENS", "PAGE_TOKENS", "Ledger", "OpenReadBacks", "read_backs_in"]
+
+PAGE_TOKENS: Final = 1_000
+"""What a read-back brings into the context: the reading tool's page, as far as it is used."""
+
+ASKING_TOKENS: Final = 120
+"""What the model writes to ask for a page."""
+
+_MOST_SUMS: Final = 128
+_SIMILAR_AGE: Final = 1.1
+"""Sums of items whose ages differ by less, as a factor, join when there are too many of them."""
+
+
+def read_backs_in(age: int, calls: int) -> float:
+    """The read-backs in so many calls from an age on, for a hazard of 1 / age: the sum is a logarithm."""
+    return log((age + calls) / age)
+
+
+@dataclass(slots=True)
+class OpenReadBacks:
+    """The hazards of what was evicted, summed by the call that it came before; old sums join."""
+
+    sums: dict[int, float] = field(default_factory=dict)
+
+    def add(self, came: int, hazard: float) -> None:
+        """Take in the hazard of an item; below 0: it is back."""
+        self.sums[came] = self.sums.get(came, 0.0) + hazard
+        if len(self.sums) > _MOST_SUMS:
+            newest = max(self.sums)
+            joined: dict[int, float] = {}
+            for age, one in sorted((newest - call + 1, call) for call in self.sums):
+                last = next(reversed(joined), one)
+                # The younger one's call counts for both: it expects no fewer read-backs, and hardly more.
+                near = last if age <= _SIMILAR_AGE * (newest - last + 1) else one
+                joined[near] = joined.get(near, 0.0) + self.sums[one]
+            self.sums = joined
+
+    def expected(self, calls_made: int, calls: int) -> float:
+        """The read-backs to expect in the next ``calls``."""
+        return sum(h * read_backs_in(max(1, calls_made - came + 1), calls) for came, h in self.sums.items())
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Ledger:
+    """The state of one session, as the planner sees it. It changes in place; ``copy`` gives one to try things on.
+
+    Args:
+        parameters: the planner's numbers.
+        rates: what a token costs.
+        calls: model calls made.
+        total_tokens: the context now.
+        new_tokens: its end that the provider does not hold: what no request has carried yet, from the last reply on,
+            and what its cache lost.
+        gone_tokens: how much longer the rest would be without eviction; ``gone_new_tokens``: how much longer the new
+            end would be. What was read back is taken off, and what leaves by another rule is not counted.
+        reply_tokens: the last reply's, with which the context ends if ``reply_is_last``.
+        is_detour: the next request is there only for what is read back.
+        spent: what the calls would have cost without eviction.
+        saved: how much less they did cost, rewrites and read-backs counted in.
+        cache_expires_at: when the provider forgets the prefix, on the caller's clock; None: not before the next call.
+        left: by id, the items that were evicted: when they came, and their hazard.
+        open_read_backs: what may still be read back of all that was evicted or previewed.
+        rewritten_tokens: how much of what was sent the next request writes again, for what was evicted.
+        misses: how many of the last calls found less than half of what the cache was believed to hold.
+        changes: grows with each change, so that a plan is made once.
+    """
+
+    parameters: EvictionParameters = field(default_factory=EvictionParameters)
+    rates: Rates = ANTHROPIC_RATES
+    calls: int = 0
+    total_tokens: int = 0
+    new_tokens: int = 0
+    gone_tokens: int = 0
+    gone_new_tokens: int = 0
+    reply_tokens: int = 0
+    reply_is_last: bool = False
+    is_detour: bool = False
+    spent: float = 0.0
+    saved: float = 0.0
+    cache_expires_at: float | None = None
+    left: dict[str, tuple[int, float]] = field(default_factory=dict)
+    open_read_backs: OpenReadBacks = field(default_factory=OpenReadBacks)
+    rewritten_tokens: int = 0
+    misses: int = 0
+    changes: int = 0
+    chain: Chain = field(default_factory=Chain, repr=False)
+
+    def copy(self) -> "Ledger":
+        """A ledger that knows the same, and may change without this one."""
+        other = copy.copy(self)
+        other.left = self.left.copy()
+        other.open_read_backs = OpenReadBacks(self.open_read_backs.sums.copy())
+        other.chain = self.chain.copy()
+        return other
+
+    @property
+    def held(self) -> Mapping[str, Held]:
+        """What could leave, by id, in the order of the context; a view."""
+        return self.chain.by_id
+
+    # What happens ----------------------------------------------------------------------------------------------------
+
+    # Each of these changes the ledger, and returns it.
+
+    def added(self, parts: Iterable[Candidate | int]) -> Self:
+        """Take in what the next request will carry, in order: items that could leave, and tokens that stay."""
+        self.is_detour = False
+        self.reply_is_last = False
+        self._append(parts, came=self.calls)
+        return self
+
+    def read_back(self, item_id: str, parts: Iterable[Candidate | int] = ()) -> Self:
+        """Take in what the model read back of an item; if it was not evicted, these are parts like any other."""
+        shown = self.held.get(item_id)
+        if item_id not in self.left and (shown is None or not shown.candidate.hidden_tokens):
+            return self.added(parts)
+        self.is_detour = self.is_detour or self.reply_is_last
+        self.surplus(parts)
+        return self
+
+    def surplus(self, parts: Iterable[Candidate | int]) -> None:
+        """Take in what the next request carries, and would not without eviction."""
+        before = self.new_tokens
+        self._append(parts, came=self.calls)
+        self.gone_new_tokens -= self.new_tokens - before
+
+    def replied(
+        self,
+        parts: Iterable[Candidate | int],
+        *,
+        cache_expires_at: float | None = None,
+        billed: Billed | None = None,
+    ) -> Self:
+        """The model has seen everything, and replied with ``parts``.
+
+        ``cache_expires_at``: as above. ``billed``: what the request was billed; None: not known, so all of it is taken
+        to be cached.
+        """
+        never, paid = self._next_request()
+        checked = NO_BILL
+        if billed is not None:
+            written = self.new_tokens + self.rewritten_tokens
+            checked = Checked.of(billed, total=self.total_tokens, written=written, misses=self.misses)
+            never, paid = self._with_miss(checked.missed, never, paid)
+        self.spent += never
+        self.saved += never - paid
+        if self.is_detour:
+            self.gone_tokens -= self.reply_tokens
+        self.gone_tokens += self.gone_new_tokens
+        self.new_tokens = 0
+        self.gone_new_tokens = 0
+        self.rewritten_tokens = 0
+        self.is_detour = False
+        self.lost(checked.lost)
+        self.misses = checked.misses
+        self.calls += 1
+        self.cache_expires_at = cache_expires_at
+        before = self.total_tokens
+        self._append(parts, came=self.calls - 1)
+        self.reply_tokens = self.total_tokens - before
+        self.reply_is_last = True
+        return self
+
+    def evicted(self, item_ids: Collection[str], *, cold: bool = False) -> Self:
+        """These were replaced by their placeholders; ids that are not held change nothing.
+
+        ``cold``: the cache has expired, so that nothing is rewritten for it.
+        """
+        leaving = self.held.keys() & frozenset(item_ids)
+        if not leaving:
+            return self
+        rates = self.rates
+        unsent = self.new_tokens
+        passed = 0  # tokens from here on, once all have left
+        rewritten = 0
+        to_find = len(leaving)
+        for held in self.chain.newest_first():
+            whole = held.candidate.tokens + held.tokens_after
+            unsent -= whole
+            passed += whole
+            if held.id not in leaving:
+                continue
+            to_find -= 1
+            saved = held.saved_tokens
+            passed -= saved
+            self.total_tokens -= saved
+            if unsent >= 0:
+                self.new_tokens -= saved
+                self.gone_new_tokens += saved
+            elif not held.candidate.pinned:
+                self.gone_tokens += saved
+                rewritten = passed
+            self.left[held.id] = (held.came, held.hazard)
+            if not held.candidate.hidden_tokens:  # what a preview hides was counted when it came
+                self.open_read_backs.add(held.came, held.hazard)
+            if not to_find:
+                break
+        self.chain.take_out({one: self.held[one].candidate.placeholder_tokens for one in leaving})
+        whole_prompt = rates.rewrites_all and rewritten > self.new_tokens
+        again = max(0, (self.total_tokens if whole_prompt else rewritten) - self.new_tokens)
+        self.rewritten_tokens = max(self.rewritten_tokens, again)
+        self.saved -= 0.0 if cold else (rates.write - rates.read) * again
+        self.changes += 1
+        return self
+
+    def resized(self, placeholder_tokens: Mapping[str, int]) -> bool:
+        """Take in the exact sizes of these items' placeholders; whether one of them was not known.
+
+        An item whose placeholder saves too little is no longer held: it stays.
+        """
+        stays: dict[str, int] = {}
+        changes = self.changes
+        for item_id, size in placeholder_tokens.items():
+            held = self.held.get(item_id)
+            if held is None or held.candidate.placeholder_tokens == size:
+                continue
+            self.changes += 1
+            if held.candidate.tokens - size < LEAST_SAVED_TOKENS:
+                stays[item_id] = held.candidate.tokens
+            else:
+                self.chain.change(held, replace(held.candidate, placeholder_tokens=size))
+        if stays:
+            self.chain.take_out(stays)
+        return self.changes > changes
+
+    def pin(self, item_ids: Collection[str], *, pinned: bool) -> Self:
+        """These items are pinned, or free again; ids that are not held change nothing."""
+        for item_id in item_ids:
+            held = self.held.get(item_id)
+            if held is not None and held.candidate.pinned != pinned:
+                self.chain.change(held, replace(held.candidate, pinned=pinned))
+                self.changes += 1
+        return self
+
+    def rebuilt(self, parts: Iterable[Candidate | int], *, unchanged_tokens: int = 0) -> Self:
+        """The context was rewritten as ``parts``, behind its first ``unchanged_tokens``; all else is kept."""
+        known = min(unchanged_tokens, self.total_tokens - self.new_tokens)
+        came = {item_id: held.came for item_id, held in self.held.items()}
+        self.chain = Chain()
+        self.total_tokens = 0
+        self.new_tokens = 0
+        self.gone_tokens = 0
+        self.gone_new_tokens = 0
+        self.reply_tokens = 0
+        self.reply_is_last = False
+        self.is_detour = False
+        self.rewritten_tokens = 0
+        self._append(parts, came=self.calls - 1, known=came)
+        self.new_tokens -= known
+        for item_id in self.held.keys() & self.left.keys():  # it is back
+            self._is_back(item_id)
+        return self
+
+    def lost(self, tokens: int) -> Self:
+        """So many tokens at the end of what was sent are not in the provider's cache."""
+        known = self.total_tokens - self.new_tokens
+        lost = min(known, max(0, tokens))
+        if lost:
+            gone = round(self.gone_tokens * lost / known)
+            self.new_tokens += lost
+            self.gone_new_tokens += gone
+            self.gone_tokens -= gone
+            self.changes += 1
+        return self
+
+    def going_on_from(self, before: "Ledger", *, unchanged_tokens: int) -> Self:
+        """Take over what ``before`` knew, whose context is this one up to ``unchanged_tokens``."""
+        known = min(unchanged_tokens, before.total_tokens - before.new_tokens)
+        self.lost(self.total_tokens - self.new_tokens - known)
+        self.spent = before.spent
+        self.saved = before.saved
+        self.cache_expires_at = before.cache_expires_at
+        self.misses = before.misses
+        self.left = before.left.copy()
+        self.open_read_backs = OpenReadBacks(before.open_read_backs.sums.copy())
+        for item_id in self.held.keys() & self.left.keys():
+            self._is_back(item_id)
+        self.changes += 1
+        return self
+
+    # What is expected ------------------------------------------------------------------------------------------------
+
+    def horizon(self) -> int:
+        """How many more calls to expect: as many as were made, and ten."""
+        return 10 + self.calls
+
+    def stay_cost(self) -> float:
+        """What a token costs that stays until a batch takes it: its rent, but no more than a rewrite."""
+        rates = self.rates
+        return min(rates.read * self.horizon(), max(rates.read, rates.write - rates.read))
+
+    def read_back_price(self, prompt_tokens: int | None = None) -> float:
+        """What one read-back costs: the context is read once more, a reply asks, and a page comes and stays a while.
+
+        ``prompt_tokens``: at the prices of a request of this length; None: of the context as it is.
+        """
+        rates = self.rates.at(self.total_tokens if prompt_tokens is None else prompt_tokens)
+        page = (rates.write + self.stay_cost()) * (PAGE_TOKENS + ASKING_TOKENS)
+        return rates.read * self.total_tokens + rates.output * ASKING_TOKENS + page
+
+    @property
+    def spent_then(self) -> float:
+        """What the session will have cost without eviction once the next request is sent."""
+        return self.spent + self._next_request()[0]
+
+    @property
+    def saved_then(self) -> float:
+        """What the session will have saved once the next request is sent, if nothing more is evicted."""
+        never, paid = self._next_request()
+        return self.saved + never - paid
+
+    def is_cold(self, now: float | None) -> bool:
+        """Whether the provider holds nothing at the time ``now``, which is None where time has no say."""
+        if now is not None and self.cache_expires_at is not None and now >= self.cache_expires_at:
+            return True
+        return self.calls > 0 and self.new_tokens >= self.total_tokens
+
+    def is_new(self, held: Held) -> bool:
+        """Whether no reply has followed the item yet: the model has not seen it. A preview stays for one reply more."""
+        return held.came + (held.candidate.hidden_tokens > 0) >= self.calls
+
+    # Bookkeeping -----------------------------------------------------------------------------------------------------
+
+    def _append(self, parts: Iterable[Candidate | int], *, came: int, known: Mapping[str, int] | None = None) -> None:
+        """These stand at the end of the context now; ``known``: when those came that were there before."""
+        parameters = self.parameters
+        for part in parts:
+            tokens = part if isinstance(part, int) else part.tokens
+            self.total_tokens += tokens
+            self.new_tokens += tokens
+            if isinstance(part, int) or tokens - part.placeholder_tokens < LEAST_SAVED_TOKENS:
+                self.chain.followed_by(tokens)
+                continue
+            hazard = parameters.hazard(part.kind, tokens + part.hidden_tokens)
+            age_of = came if known is None else known.get(part.id, came)
+            self.chain.append(Held(part, age_of, tokens - part.placeholder_tokens, hazard))
+            if part.hidden_tokens and not part.is_counted and known is None:
+                # A preview hides the rest from the first request on: that is saved, and may be read back.
+                self.gone_new_tokens += part.hidden_tokens
+                self.open_read_backs.add(came, hazard)
+        self.changes += 1
+
+    def _is_back(self, item_id: str) -> None:
+        came, hazard = self.left.pop(item_id)
+        self.open_read_backs.add(came, -hazard)
+
+    def _next_request(self) -> tuple[float, float]:
+        """What the next request costs without eviction, and as the context is."""
+        known = self.total_tokens - self.new_tokens
+        at = self.rates.at(self.total_tokens)
+        paid = at.read * known + at.write * self.new_tokens
+        if self.is_detour:  # without eviction there would be neither this request nor the reply that asked for it
+            return 0.0, paid + at.output * self.reply_tokens
+        longer = self.rates.at(self.total_tokens + self.gone_tokens + self.gone_new_tokens)
+        never = longer.read * (known + self.gone_tokens) + longer.write * (self.new_tokens + self.gone_new_tokens)
+        return never, paid
+
+    def _with_miss(self, missed: int, never: float, paid: float) -> tuple[float, float]:
+        """What the last request cost without eviction, and as it was, with what the cache had lost."""
+        known = self.total_tokens - self.new_tokens
+        extra = (self.rates.write - self.rates.read) * missed
+        if not extra or self.is_detour:
+            return never, paid + extra
+        return never + extra * (known + self.gone_tokens) / known, paid + extra

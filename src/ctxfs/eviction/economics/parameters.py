@@ -1,0 +1,125 @@
+"""The numbers of the economic planner that a user can set, each with its meaning, its unit and where it comes from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+from ctxfs.errors import ConfigError
+from ctxfs.errors.checks import require_bool, require_kind, require_number
+from ctxfs.eviction.economics.features import ItemKind
+
+__all__ = ["COUNTED_READ_BACKS", "LEAST_SAVED_TOKENS", "EvictionParameters"]
+
+COUNTED_READ_BACKS: Mapping[ItemKind, float] = MappingProxyType(
+    {ItemKind.FILE: 0.14, ItemKind.RESULT: 0.04, ItemKind.ARGUMENTS: 0.29}
+)
+"""Counted on recorded sessions by ``scripts/fit_planner.py``, which prints these numbers and those of each fold."""
+
+LEAST_SAVED_TOKENS: Final = 10
+"""A placeholder that saves fewer tokens is not worth its line."""
+
+_SIZE_UNIT_TOKENS: Final = 1_000
+
+_READ_BACKS = "read_backs (counted by `ctxfs tune`)"
+_BOUND = "max_loss and cover"
+_NOTHING = "nothing: its rule is gone"
+_REPLACED: Final[Mapping[str, str]] = MappingProxyType(
+    dict.fromkeys(("needs_by_class", "arrival_needs_by_class", "seen_needs_by_class", "memory_weight"), _READ_BACKS)
+    | dict.fromkeys(("arrival_caution", "seen_caution", "caution"), "read_back_weight")
+    | dict.fromkeys(("least_cost", "rent_share", "company_factor"), _BOUND)
+    | dict.fromkeys(("age_exponent", "activity_factor", "changed_factor", "arrival_memory_weight"), _NOTHING)
+    | dict.fromkeys(("horizon_calls", "horizon_growth", "seen_tokens", "min_saved_tokens"), _NOTHING)
+    | dict.fromkeys(("page_tokens", "read_back_output_tokens"), "nothing: they are the reading tool's own")
+    | dict.fromkeys(("digest_share", "digest_identifiers"), "digest_tokens of the context")
+    | {"size_exponent": "by_size", "arrival_tokens": "preview_above_tokens of the context"}
+)
+"""What replaces a number that is no longer one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionParameters:
+    """How the planner weighs what it knows.
+
+    Args:
+        read_backs: by kind, the read-backs that the next call asks of an item of 1,000 tokens that the model has just
+            seen. They fall with the item's age in calls, as 1 / age. Counted on recordings: `ctxfs tune` counts them
+            on yours.
+        by_size: how they grow with the item's size, as an exponent; 0: not at all, 1: in proportion. Counted as well.
+        read_back_weight: how many times its price a read-back counts. 1: its price; a user who does not want to wait
+            for read-backs takes more, and pays more.
+        max_loss: no session may cost more than this share above what it has cost so far without eviction, the
+            read-backs to expect included; 0: nothing may leave before it has paid for itself.
+        cover: how many standard deviations of the read-backs to expect must be covered as well; 0: none.
+        tool_inputs: whether the arguments of calls may be evicted.
+        short_placeholders: a placeholder is one line, with a short name that the tools of ctxfs find; False: three
+            lines, with the path. In a session with the layout "text", whose files any tool can read, it has the path
+            anyway.
+
+    Raises:
+        ConfigError: a value that cannot work, or a name that is gone: the error says what replaces it.
+    """
+
+    read_backs: Mapping[ItemKind, float] = field(default_factory=lambda: COUNTED_READ_BACKS)
+    by_size: float = 0.7
+    read_back_weight: float = 1.0
+    max_loss: float = 0.03
+    cover: float = 0.5
+    tool_inputs: bool = True
+    short_placeholders: bool = True
+
+    def __new__(cls, **values: Any) -> Self:
+        """Refuse a name that is gone by what replaces it, which a missing keyword would not say."""
+        _check_names(values)
+        return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        for name in ("by_size", "read_back_weight", "max_loss", "cover"):
+            require_number(name, getattr(self, name), at_least=0)
+        for name in ("tool_inputs", "short_placeholders"):
+            require_bool(name, getattr(self, name))
+        require_kind("read_backs", self.read_backs, Mapping, "a number for each kind of item")
+        if frozenset(ItemKind) != frozenset(self.read_backs):
+            raise ConfigError(f"read_backs is {self.read_backs!r}: use a number for each of {', '.join(ItemKind)}")
+        for kind, rate in self.read_backs.items():
+            require_number(f"read_backs.{kind}", rate, at_least=0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_mapping, (self.to_mapping(),)  # a read-only mapping cannot be pickled
+
+    def hazard(self, kind: ItemKind, tokens: int) -> float:
+        """The read-backs that the next call asks of such an item, were it new."""
+        return float(self.read_backs[kind] * (tokens / _SIZE_UNIT_TOKENS) ** self.by_size)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """All parameters as ``from_mapping`` reads them."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        return plain | {"read_backs": {kind.value: rate for kind, rate in self.read_backs.items()}}
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> "EvictionParameters":
+        """Read parameters from a TOML table; what is missing keeps its default.
+
+        Raises:
+            ConfigError: an unknown name, or a value that cannot work.
+        """
+        _check_names(values)
+        known = [f.name for f in fields(cls)]
+        if unknown := sorted(values.keys() - frozenset(known)):
+            raise ConfigError(f"unknown parameters {', '.join(unknown)}: use {', '.join(known)}")
+        given = dict(values)
+        try:
+            if "read_backs" in given:
+                counted = {ItemKind(kind): float(rate) for kind, rate in given["read_backs"].items()}
+                given["read_backs"] = MappingProxyType({**COUNTED_READ_BACKS, **counted})
+            return cls(**given)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(f"eviction parameters: {error}") from error
+
+
+def _check_names(values: Mapping[str, Any]) -> None:
+    gone = [
+        f"{name} is no parameter any more; it is replaced by {_REPLACED[name]}" for name in values if name in _REPLACED
+    ]
+    if gone:
+        raise ConfigError("; ".join(gone))

@@ -1,0 +1,313 @@
+"""Eviction that pays: what to evict now, given the prices of the prompt cache. Pure, from a ledger.
+
+All figures are in units of one uncached input token.
+
+- **Rent**: what an item costs that stays, call after call: the cache read of what its placeholder would save.
+- **Risk**: what it costs if it is gone: the read-backs that a call asks of it, counted on recordings, times the price
+  of one. It falls as 1 / age, so that every item is *ripe* at some age: its rent is above its risk from then on.
+
+An item that the model has seen leaves in one of two ways:
+
+1. **Seen once.** Only the last reply stands behind it, which is written to the cache in any case: so hardly anything
+   is rewritten for it. It leaves if staying is expected to cost more than its read-backs.
+2. **In a batch**: all ripe items from one position on. A batch leaves when the rents that its items have cost since
+   they were ripe have reached the price of its rewrite (ski rental). An item that is not ripe joins if that gains.
+
+**The bound**: a rewrite, and the read-backs to expect of everything that ever left, are paid from what was saved so
+far, and from the share ``max_loss`` of what the session would have cost so far. It holds for the next call, and, with
+what is saved by then, for some calls from now.
+
+Besides, where every token of a request above a length costs more, the context is held under that length if that pays
+(``price_steps``); nothing leaves that would make the context shorter than the shortest prefix that the provider caches;
+and when the cache has expired, a rewrite costs nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf, log, sqrt
+from typing import Final, NamedTuple
+
+from ctxfs.eviction.economics.held import Held, ItemBlock
+from ctxfs.eviction.economics.ledger import Ledger, read_backs_in
+from ctxfs.eviction.economics.plans import EconomicPlan, Eviction, Why
+from ctxfs.eviction.economics.price_steps import passed_step, under_step
+
+__all__ = ["Batch", "Terms", "best_batch", "plan"]
+
+_LOOKS: Final = (2, 8, 32)
+"""In so many calls from now the bound must hold: soon, since a session may end, and later, when more was read back."""
+
+
+def plan(ledger: Ledger, *, now: float | None = None) -> EconomicPlan:
+    """Decide what is evicted before the next request.
+
+    ``now`` is on the clock of ``ledger.cache_expires_at``; None means that the cache is as warm as it was.
+    """
+    cold = ledger.is_cold(now)
+    terms = Terms(ledger, cold=cold)
+    batch = best_batch(ledger, terms)
+    cost = batch.rewrite_cost
+    gain = batch.gain
+    evictions = _evictions(batch.items[::-1], Why.EXPIRED if cold else Why.BATCH, seen_once=terms.seen_once)
+    step = passed_step(ledger, batch.items)
+    if step is not None:
+        below = Terms(ledger, cold=cold, prompt_tokens=step)
+        more = under_step(ledger, batch.items, step, below.loss, cold=cold)
+        cost += more.rewrite_cost
+        gain += more.gain
+        evictions += _evictions(more.leaving, Why.EXPIRED if cold else Why.STEP, seen_once=None)
+        places = {item_id: place for place, item_id in enumerate(ledger.held)}
+        evictions.sort(key=lambda eviction: places[eviction.item_id])
+    return EconomicPlan(evictions=tuple(evictions), rewrite_cost=cost, expected_gain=gain)
+
+
+def _evictions(items: Iterable[Held], why: Why, *, seen_once: int | None) -> list[Eviction]:
+    """The items as evictions; those that came before the call ``seen_once`` left for that, if the cache is warm."""
+    new = tuple.__new__  # that of a named tuple takes half as long again, and thousands may leave at once
+    seen_why = Why.SEEN if why is Why.BATCH else why
+    found: list[Eviction] = []
+    for held in items:
+        c = held.candidate
+        said = seen_why if held.came == seen_once else why
+        found.append(new(Eviction, (c.id, c.tokens, c.placeholder_tokens, said)))
+    return found
+
+
+class _Age(NamedTuple):
+    """What counts of an age: 2 calls once an item was seen.
+
+    ``read_backs``: to expect over the horizon of an item with a hazard of 1. ``joins``: an item with less patience
+    gains by leaving, since its rents over the horizon are above its risks. Then the read-backs in each of ``_LOOKS``.
+    """
+
+    calls: int
+    read_backs: float
+    joins: float
+    soon: float
+    later: float
+    latest: float
+
+
+class Terms:
+    """What one plan counts with, and what an item costs by it.
+
+    ``ahead``: in so many calls, as things stand. ``prompt_tokens``: at the prices of a request of this length; None: of
+    the next one.
+    """
+
+    def __init__(self, ledger: Ledger, *, cold: bool, ahead: int = 0, prompt_tokens: int | None = None) -> None:
+        rates = ledger.rates
+        self.calls = ledger.calls + ahead
+        self.read = rates.read
+        self.write = rates.write
+        self.dearer = 0.0 if cold else rates.write - rates.read  # what a token costs more that is written again
+        self.rewrites_all = rates.rewrites_all
+        self.horizon = ledger.horizon() + ahead
+        self.stay_cost = ledger.stay_cost()
+        self.price = ledger.read_back_price(prompt_tokens)
+        self.weight = ledger.parameters.read_back_weight * self.price  # what a read-back counts
+        self.ripe_age = self.weight / rates.read  # of an item whose patience is 1
+        self.seen_once = None if rates.rewrites_all else self.calls - 1  # when those came that only a reply follows
+        self._ages: dict[int, _Age] = {}
+
+    def at(self, came: int) -> _Age:
+        """What counts of the age of an item that came after so many calls."""
+        found = self._ages.get(came)
+        if found is None:
+            age = max(1, self.calls - came + 1)
+            read_backs = read_backs_in(age, self.horizon)
+            soon, later, latest = (log((age + calls) / age) for calls in _LOOKS)
+            joins = self.horizon / read_backs / self.ripe_age if self.ripe_age else inf
+            found = self._ages[came] = _Age(age, read_backs, joins, soon, later, latest)
+        return found
+
+    def loss(self, held: Held) -> float:
+        """What an item's eviction is expected to lose over the horizon, without the rewrite; below 0 it gains."""
+        risk = held.hazard * self.weight * self.at(held.came).read_backs
+        return risk - held.saved_tokens * self.read * self.horizon
+
+    def is_seen_once(self, held: Held) -> bool:
+        """Whether an item can leave without waiting: only the last reply stands behind it."""
+        return held.came == self.seen_once and not held.candidate.pinned
+
+    def gain_at_once(self, held: Held, *, is_sent: bool) -> float:
+        """What such an item gains before its rewrite: it need not be written, or not again when a batch takes it."""
+        staying = self.stay_cost if is_sent else self.stay_cost + self.write
+        return held.saved_tokens * staying - held.hazard * self.weight * self.at(held.came).read_backs
+
+
+class _Bound:
+    """What may be lost: what was saved so far, and the share ``max_loss`` of what the session has cost so far."""
+
+    def __init__(self, ledger: Ledger, terms: Terms) -> None:
+        parameters = ledger.parameters
+        self._ledger = ledger
+        self._terms = terms
+        self._cover = parameters.cover
+        self.funds = min(ledger.saved, ledger.saved_then) + parameters.max_loss * ledger.spent
+
+    @cached_property
+    def _open(self) -> list[float]:
+        """The read-backs to expect of all that left before, in so many calls as are looked ahead."""
+        return [self._ledger.open_read_backs.expected(self._ledger.calls, calls) for calls in _LOOKS]
+
+    def holds(self, cost: float, freed: int, hazards: Sequence[float]) -> bool:
+        """Whether a batch is within it that costs so much, saves so many tokens, and asks for so many read-backs."""
+        if cost > self.funds:
+            return False
+        rent = self._terms.read * (self._ledger.gone_tokens + self._ledger.gone_new_tokens + freed)
+        for calls, before, hazard in zip(_LOOKS, self._open, hazards, strict=True):
+            expected = before + hazard
+            covered = expected + self._cover * sqrt(max(0.0, expected))
+            if self._terms.price * covered + cost > self.funds + calls * rent:
+                return False
+        return True
+
+
+@dataclass(slots=True)
+class Batch:
+    """Items to evict, the newest first; what their rewrite costs, and what they gain beyond it."""
+
+    items: list[Held]
+    rewrite_cost: float = 0.0
+    gain: float = 0.0
+
+
+def best_batch(ledger: Ledger, terms: Terms, *, is_hasty: bool = False) -> Batch:
+    """The best batch that may leave: the items from one position on that gain by it; none if all lose.
+
+    ``is_hasty``: the batch need not have earned its rewrite.
+    """
+    bound = _Bound(ledger, terms)
+    walk = _Walk(ledger, terms)
+    best = Batch([])
+    size = 0
+    for _ in walk.portions():
+        if walk.cost > bound.funds and not terms.rewrites_all:
+            break  # further to the start it would cost even more
+        gain = walk.gained - walk.cost
+        if gain <= best.gain or not (is_hasty or walk.due >= walk.cost):
+            continue
+        if bound.holds(walk.cost, walk.freed, (walk.soon, walk.later, walk.latest)):
+            best.rewrite_cost = walk.cost
+            best.gain = gain
+            size = len(walk.chosen)
+    best.items = walk.chosen[:size]
+    return best
+
+
+class _Walk:
+    """A walk from the end of the context to its start, which chooses the items that gain by leaving.
+
+    A block of which no item would gain is passed over, and one whose items are all ripe, or all join, is taken as a
+    whole: so a plan costs what may change, not what is there.
+    """
+
+    def __init__(self, ledger: Ledger, terms: Terms) -> None:
+        self._ledger = ledger
+        self._terms = terms
+        self._room = ledger.total_tokens - ledger.rates.least_cached_tokens
+        self._sent = ledger.total_tokens - ledger.new_tokens
+        self._behind = -ledger.new_tokens  # tokens from here on that were sent; below 0: here nothing was
+        self._freed_sent = 0
+        self.chosen: list[Held] = []
+        self.cost = 0.0  # of the rewrite, were the batch to begin here
+        self.freed = 0
+        self.due = 0.0  # the rents of ripe items since they were
+        self.gained = 0.0
+        self.soon = 0.0  # the read-backs to expect of what was chosen, in each of _LOOKS
+        self.later = 0.0
+        self.latest = 0.0
+
+    def portions(self) -> Iterator[None]:
+        """Go on to the next item, or whole block, that was chosen."""
+        terms = self._terms
+        for block in self._ledger.chain.blocks():
+            is_recent = block.newest >= terms.calls - 1
+            nobody_joins = block.least >= terms.at(block.oldest).joins
+            if not block.free or (nobody_joins and not is_recent):
+                self._behind += block.tokens
+            elif not is_recent and self._is_one(block):
+                self._take_whole(block)
+                yield
+            else:
+                for held in reversed(block.items):
+                    self._behind += held.candidate.tokens + held.tokens_after
+                    is_young = held.came < terms.calls - 1 and held.patience >= terms.at(held.came).joins
+                    if not is_young and self._takes(held):
+                        yield
+
+    def _is_one(self, block: ItemBlock) -> bool:
+        """Whether all items of a block leave alike: all were sent, and all are ripe, or all join."""
+        terms = self._terms
+        if self._behind < 0 or self.freed + block.saved > self._room:
+            return False
+        youngest = terms.at(block.newest)
+        if block.most * terms.ripe_age <= youngest.calls:
+            return True
+        nobody_is_ripe = block.least * terms.ripe_age >= terms.at(block.oldest).calls
+        return nobody_is_ripe and block.most < youngest.joins
+
+    def _take_whole(self, block: ItemBlock) -> None:
+        terms = self._terms
+        age = terms.at(block.newest)  # that of the youngest: no fewer read-backs are expected than of each
+        self._behind += block.tokens - block.lead
+        self.gained += block.saved * terms.read * terms.horizon - block.hazard * terms.weight * age.read_backs
+        if block.most * terms.ripe_age <= age.calls:
+            rents = terms.read * (block.saved * (terms.calls + 1) - block.saved_calls)
+            self.due += rents - terms.weight * block.hazard
+        self.chosen += block.free
+        self._leaves(block.saved, block.hazard, age, is_sent=True)
+        self._behind += block.lead
+
+    def _takes(self, held: Held) -> bool:
+        """Whether an item leaves, if all that was chosen does."""
+        # It is one of five cases:
+        # - not seen yet, pinned, or no room for it above the shortest prefix that is cached: it stays;
+        # - seen once, and hardly anything is rewritten for it: it leaves if staying costs more, and pays for itself;
+        # - ripe: it leaves, and its rents since then are due;
+        # - nearly ripe: it joins if that gains, and nothing of it is due;
+        # - young: it stays.
+        terms = self._terms
+        saved = held.saved_tokens
+        if (
+            held.came + (held.candidate.hidden_tokens > 0) >= terms.calls
+            or held.candidate.pinned
+            or self.freed + saved > self._room
+        ):
+            return False
+        is_sent = self._behind > 0
+        age = terms.at(held.came)
+        due = 0.0
+        more = self._cost_with(saved) - self.cost if is_sent else 0.0
+        if held.came == terms.seen_once and more <= terms.dearer * saved:
+            gain = terms.gain_at_once(held, is_sent=is_sent)
+            due = more
+            if gain <= more:
+                return False
+        else:
+            gain = saved * terms.read * terms.horizon - held.hazard * terms.weight * age.read_backs
+            if gain <= 0:
+                return False
+            rent = terms.read * saved
+            due = max(0.0, rent * age.calls - held.hazard * terms.weight)
+        self.gained += gain
+        self.due += due
+        self.chosen.append(held)
+        self._leaves(saved, held.hazard, age, is_sent=is_sent)
+        return True
+
+    def _leaves(self, saved: int, hazard: float, age: _Age, *, is_sent: bool) -> None:
+        if is_sent:
+            self.cost = self._cost_with(saved)
+            self._freed_sent += saved
+        self.freed += saved
+        self.soon += hazard * age.soon
+        self.later += hazard * age.later
+        self.latest += hazard * age.latest
+
+    def _cost_with(self, saved: int) -> float:
+        """What the rewrite costs if the batch begins here, with an item that was sent and saves so much."""
+        rewritten = self._sent if self._terms.rewrites_all else self._behind
+        return self._terms.dearer * max(0, rewritten - self._freed_sent - saved)

@@ -1,0 +1,117 @@
+"""A plan: what will be evicted from the context, decided as a value before anything is done."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import Content
+
+__all__ = ["Archive", "Offload", "Plan", "Trim"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offload:
+    """Replace an item's content by ``placeholder``, once it is durable in ``path`` (absolute). Sizes in tokens.
+
+    ``content``: the new content of the message, if that is more than the placeholder: the calls of a reply stay.
+    """
+
+    item_id: str
+    path: str
+    placeholder: str
+    tokens_before: int
+    tokens_after: int
+    reason: str
+    content: Content | None = None
+
+    @property
+    def stored_id(self) -> str:
+        """The id under which the evicted content is stored."""
+        return self.item_id
+
+    @classmethod
+    def of(cls, item: ContextItem, path: str, reason: str) -> "Offload":
+        """The offload that replaces ``item`` by the placeholder that it has."""
+        assert item.placeholder is not None
+        return cls(
+            item_id=item.id,
+            path=path,
+            placeholder=item.placeholder,
+            tokens_before=item.token_count,
+            tokens_after=item.placeholder_tokens,
+            reason=reason,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trim:
+    """Replace the arguments of one call in a reply by ``arguments``, once ``stored`` is durable. Sizes in tokens.
+
+    ``block`` is the call's place in the reply's content. ``stored`` is an item of its own, which is never in the
+    context: the large arguments, as text blocks that name their ``argument``; its file is ``path`` (absolute).
+    """
+
+    item_id: str
+    block: int
+    arguments: Mapping[str, Any]
+    stored: ContextItem
+    path: str
+    tokens_before: int
+    tokens_after: int
+    reason: str
+
+    @property
+    def stored_id(self) -> str:
+        """The id under which the evicted content is stored."""
+        return self.stored.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """Move whole items into one file, and leave one placeholder for all of them. Sizes in tokens.
+
+    ``item_id``, ``name`` and ``path`` are those of the new item that holds the placeholder. It takes the place of the
+    last of ``item_ids``, or of the first one if a reply would otherwise come first of all.
+    """
+
+    item_id: str
+    name: str
+    path: str
+    item_ids: tuple[str, ...]
+    placeholder: str
+    tokens_before: int
+    tokens_after: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is evicted, oldest first; empty (falsy) if nothing is due.
+
+    ``first_changed``: the oldest item that changes, None if none. Everything before it serialises to the same bytes as
+    before, so that the prompt cache is valid up to there.
+    """
+
+    offloads: tuple[Offload | Trim, ...] = ()
+    archive: Archive | None = None
+    first_changed: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.offloads) or self.archive is not None
+
+    @property
+    def tokens_freed(self) -> int:
+        """How much smaller the context gets, in tokens."""
+        freed = sum(o.tokens_before - o.tokens_after for o in self.offloads)
+        return freed + (self.archive.tokens_before - self.archive.tokens_after if self.archive else 0)
+
+    def explain(self) -> str:
+        """Say for every item why it is evicted and what that frees, one line each."""
+        if not self:
+            return "nothing leaves"
+        lines = [f"{o.item_id}: {o.tokens_before:,} -> {o.tokens_after:,} tokens, {o.reason}" for o in self.offloads]
+        if self.archive is not None:
+            a = self.archive
+            lines.append(f"{len(a.item_ids)} items: {a.tokens_before:,} -> {a.tokens_after:,} tokens, {a.reason}")
+        return "\n".join([*lines, f"in all {self.tokens_freed:,} tokens leave, from {self.first_changed} on"])

@@ -1,0 +1,118 @@
+"""The text that stands for content that left the context. The only place where it is written.
+
+Follows "Context FileSystem 上下文卸载功能": the three lines come first and stay exactly so.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.messages.items import ContentRange
+
+__all__ = [
+    "HEADER",
+    "READING_TOOLS",
+    "READ_TOOL",
+    "SHORT_HEADER",
+    "reading_tools",
+    "render",
+    "render_advice",
+    "render_argument",
+    "render_materialized",
+    "render_range",
+    "render_size",
+]
+
+HEADER = "[Content offloaded]"
+
+SHORT_HEADER = f"{HEADER.removesuffix(']')}: "
+"""What a placeholder of one line begins with: its short name is found by the tools of ctxfs alone."""
+
+READ_TOOL = "Read"
+"""The name of the tool that opens the files which placeholders name, unless another one is set."""
+
+
+READING_TOOLS = ("context_tail", "context_grep", "context_read", "context_list")
+"""The other tools of ctxfs with which a model reads what was stored."""
+
+
+def reading_tools(names: Iterable[str], *, reader: str = READ_TOOL) -> tuple[str, ...]:
+    """Those of ``names`` that read stored output back, as far as ctxfs knows them; ``reader`` opens files.
+
+    A tool of ctxfs counts under the name that a host gives it, too: ``mcp__ctxfs__context_read``.
+    """
+    by_own_name = {_own_name(name): name for name in names}
+    wanted = dict.fromkeys([*READING_TOOLS, _own_name(reader)])
+    return tuple(by_own_name[name] for name in wanted if name in by_own_name)
+
+
+def _own_name(tool: str) -> str:
+    """A tool's name without the server that a host puts before it, and in one case."""
+    return tool.rpartition("__")[2].casefold()
+
+
+def render(path: str, digest: str = "", *, reader: str = READ_TOOL, short: str | None = None) -> str:
+    """The placeholder for content stored at ``path`` (absolute), then its digest, if there is one.
+
+    ``reader`` is the name of the tool with which the model opens that file, ``short`` a name by which it finds it too:
+    then the placeholder has one line instead of three.
+    """
+    three_lines = f"{HEADER}\nPath: {path}\nUse {reader} tool to view details."
+    placeholder = three_lines if short is None else _in_one_line(reader, short)
+    return f"{placeholder}\n{digest}" if digest else placeholder
+
+
+def _in_one_line(reader: str, what: str) -> str:
+    return f"{SHORT_HEADER}{reader} {what}]"
+
+
+def render_range(source: ContentRange, *, reader: str = READ_TOOL, short: str | None = None) -> str:
+    """The placeholder for a read-back: it names the first file and the lines, since no copy is stored."""
+    first, last = source.first_line, source.last_line
+    if short is not None:
+        return _in_one_line(reader, f"{short}, offset={first}, limit={last - first + 1}")
+    lines = f"Lines {first}-{last} of it were here: offset={first}, limit={last - first + 1}"
+    return render(source.path, lines, reader=reader)
+
+
+def render_argument(argument: str) -> str:
+    """The placeholder for a call's argument that went to the same file as the argument named ``argument``."""
+    return f"{HEADER} with {argument}"
+
+
+def render_materialized(
+    *, title: str, size: str, ref: str, advice: str, passages: Mapping[str, Sequence[str]], stored: str = "in full"
+) -> str:
+    """The placeholder of "Tool Output Materialization": summary, ``ContextRef``, advice and numbered passages.
+
+    ``title`` names the tool and the call, ``ref`` is the reference as JSON; each passage is a heading and its lines;
+    ``stored``: how much of the output is stored.
+    """
+    lines = [f"[Output stored {stored}: {title}]", f"Size: {size}", f"ContextRef: {ref}", advice]
+    for heading, rows in passages.items():
+        if rows:
+            lines += [f"{heading}:", *rows]
+    return "\n".join(lines)
+
+
+def render_size(*, chars: int, size_bytes: int, lines: int, is_json: bool | None) -> str:
+    """How large an output is, and whether it is JSON; None: it was not looked at."""
+    json = {True: "yes", False: "no", None: "not checked"}[is_json]
+    return f"{chars:,} characters, {size_bytes:,} bytes, {plural(lines, 'line')}; JSON: {json}"
+
+
+def render_advice(ref_id: str, path: str, tools: Collection[str], *, reader: str = READ_TOOL) -> str:
+    """How to read on, with those of the reading tools that are there: ``tools`` are names, ``reader`` opens files."""
+    known = {_own_name(tool): tool for tool in tools}
+    ways = [
+        f"{known[_own_name(name)]}({arguments})"
+        for name, arguments in (
+            ("context_tail", f'ref="{ref_id}", lines=200'),
+            ("context_grep", f'ref="{ref_id}", pattern="Error|Exception"'),
+            ("context_read", f'ref="{ref_id}", offset=1'),
+            (reader, f'file_path="{path}"'),
+        )
+        if _own_name(name) in known
+    ]
+    if not ways:
+        return f"The whole output is in {path}"
+    return f"If you need more of it: first {', or '.join(ways[:2])}"

@@ -1,0 +1,246 @@
+"""What a replay comes to: one sentence, two totals, and who gains, in text that fits a terminal."""
+
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from ctxfs.lab.replay.composition import CAN_LEAVE, Share
+from ctxfs.lab.replay.policies import why_not
+from ctxfs.lab.replay.prediction import Prediction
+from ctxfs.lab.replay.report import PolicyFigures, Report, SessionReport, total_usd
+from ctxfs.lab.replay.tariff import unpriced
+
+LIMITS: Final = (
+    "No replay sees what a model would have done otherwise: where old results were masked for real, agents took up to "
+    "2.3 times as many turns. What read-backs cost here is a proxy, and other proxies give other figures: "
+    "see docs/economics.md."
+)
+_LEGEND: Final = (
+    "cost: relative to never evicting, with read-backs, without output; worst: of one session. Tokens in millions: "
+    "read from the cache, missed (written to it, or neither), output. back: read-backs."
+)
+_LENGTHS: Final = ((50, "under 50 calls"), (151, "50 to 150 calls"), (None, "over 150 calls"))
+"""Groups of sessions by their calls: up to this many, exclusively, and what the group is called."""
+_GAIN: Final = 0.015
+"""A group that saves a smaller share, 1 % as it is shown, has next to nothing to gain."""
+_SAME: Final = 0.005
+_PROJECTS_SHOWN: Final = 12
+
+
+class Spending:
+    """What some sessions cost, and would have cost with one policy, in dollars; None: not known."""
+
+    def __init__(self, name: str, sessions: Sequence[SessionReport], place: int) -> None:
+        known = [(s.usd, s.usd_with(s.runs[place])) for s in sessions if s.usd_with(s.runs[place]) is not None]
+        self.name = name
+        self.sessions = len(sessions)
+        self.unknown = len(sessions) - len(known)
+        self.usd = total_usd(usd for usd, _ in known)
+        self.usd_with = total_usd(usd for _, usd in known)
+        self._relative_input = sum(s.runs[place].figures.cost for s in sessions) / sum(s.cost_of_none for s in sessions)
+
+    @property
+    def saved_share(self) -> float:
+        """How much less, as a share of the dollars, or of the input where no price is known; below 0: it is more."""
+        if not self.usd or self.usd_with is None:
+            return 1 - self._relative_input
+        return 1 - self.usd_with / self.usd
+
+    @property
+    def saved(self) -> str:
+        """How much less, as a share, in words."""
+        share = self.saved_share
+        if abs(share) < _SAME:
+            return "the same"
+        return f"{share:.0%} less" if share >= 0 else f"{-share:.0%} more"
+
+
+def favourite(report: Report) -> int:
+    """The index of the policy that an answer is about: ``economic``, or else the first that is not a baseline."""
+    names = [run.policy for run in report.sessions[0].runs]
+    others = [n for n, name in enumerate(names) if name != "none" and not name.startswith("window")]
+    return names.index("economic") if "economic" in names else others[0] if others else 0
+
+
+def answer(report: Report) -> str:
+    """What it comes to, in one sentence with two totals: without ctxfs, and with it."""
+    place = favourite(report)
+    name = _called(report.sessions[0].runs[place].policy)
+    whole = Spending("", report.sessions, place)
+    if whole.usd is None or whole.usd_with is None:
+        share = f"{report.policies[place].relative_cost:.2f} of never evicting"
+        return f"With {name} the input of {_sessions(whole.sessions)} costs {share}; no price is known."
+    priced = report.sessions if whole.unknown == 0 else [s for s in report.sessions if s.usd is not None]
+    billed = sum(s.is_billed for s in priced)
+    count = _sessions(len(priced))
+    with_it = f"with {name} it would have been {_usd(whole.usd_with)} ({whole.saved})"
+    if report.is_repriced or not billed:
+        return f"At list prices {count} cost {_usd(whole.usd)}; {with_it}."
+    estimated = f", {len(priced) - billed:,} of them without a bill and at list prices" if billed < len(priced) else ""
+    return f"You paid {_usd(whole.usd)} for {count}{estimated}; {with_it}."
+
+
+def could_leave(report: Report) -> str:
+    """Which parts of the bill there are, and how much of it could leave a context at all."""
+    parts = {share: sum(s.composition.get(share, 0.0) for s in report.sessions) for share in Share}
+    total = sum(parts.values())
+    if not total:
+        return ""
+    largest = sorted(parts, key=lambda share: -parts[share])
+    listed = ", ".join(f"{share.value} {parts[share] / total:.0%}" for share in largest if parts[share] / total > _SAME)
+    leaving = sum(parts[share] for share in CAN_LEAVE) / total
+    return (
+        f"Without ctxfs the money goes to {listed}. Only tool results and arguments of calls can leave: {leaving:.0%}. "
+        "A first prompt is the system prompt, the tools, the instructions and the first question."
+    )
+
+
+def check(report: Report) -> str:
+    """How far each prompt, predicted from the calls before it, is from its bill, by agent; empty without a bill."""
+    by_agent: dict[str, list[Prediction]] = {}
+    for session in report.sessions:
+        if session.prediction.calls:
+            by_agent.setdefault(session.agent or "messages", []).append(session.prediction)
+    said = [_checked(agent, predictions) for agent, predictions in sorted(by_agent.items())]
+    unbilled = sum(s.prediction.unbilled_calls for s in report.sessions)
+    if not said:
+        return ""
+    more = f" {unbilled:,} calls have no usage, and could not be checked." if unbilled else ""
+    return f"Check: each prompt, predicted from the calls before it, against its bill: {'; '.join(said)}.{more}"
+
+
+def _checked(agent: str, predictions: Sequence[Prediction]) -> str:
+    whole = sum(predictions, Prediction())
+    said = f"{agent} {whole.error:+.1%} ({whole.calls:,} prompts, each {whole.mean_error:.1%} off"
+    if len(predictions) > 1:
+        errors = [p.error for p in predictions]
+        said += f"; sessions {min(errors):+.1%} to {max(errors):+.1%}"
+    return f"{said})"
+
+
+def _notes(report: Report) -> list[str]:
+    """What the figures rest on."""
+    none = report.policies[0]
+    notes = [check(report)]
+    without = sum(s.cost_of_none - s.missed_cost_of_none for s in report.sessions)
+    if none.missed_tokens and without:
+        perfect = ", ".join(f"{_called(p.policy)} {p.cost_without_misses / without:.3f}" for p in report.policies)
+        notes.append(f"Had the cache never expired: {perfect}.")
+    if short := sum(call.is_reply_counted for s in report.sessions for call in s.bill):
+        notes.append(
+            f"{short:,} calls report fewer output tokens than their replies hold; the replies' length was used."
+        )
+    if unknown := unpriced(call for s in report.sessions for call in s.bill):
+        notes.append(f"No price is known of {', '.join(unknown)}: give --model or --rates.")
+    if assumed := sorted({s.model or "a model that is not named" for s in report.sessions if s.recorded.usd is None}):
+        notes.append(f"Anthropic's rates were taken for {', '.join(assumed)}.")
+    return [note for note in notes if note]
+
+
+def render_text(report: Report, *, width: int = 80) -> str:
+    """The answer first, then who gains and who does not; policies where others than ctxfs were asked for."""
+    parts = [_wrapped(answer(report), width), _wrapped(could_leave(report), width)]
+    kinds, projects = spending(report)
+    parts += [_spending_table("agent", kinds, report, width), _wrapped(_nothing_to_gain(kinds), width)]
+    if len(projects) > 1:
+        parts.append(_spending_table("project", projects[:_PROJECTS_SHOWN], report, width))
+    if len(projects) > _PROJECTS_SHOWN:
+        parts.append(f"{len(projects) - _PROJECTS_SHOWN:,} more projects are in --json and --html.")
+    if {p.policy for p in report.policies} - {"none", "economic"}:
+        columns = ("policy", "cost", "worst", "read", "missed", "output", "$", "back")
+        parts += [_table(columns, map(_policy_row, report.policies)), _wrapped(_LEGEND, width)]
+        parts += [_wrapped(why, width) for why in _cheaper(report)]
+    parts += [_wrapped(note, width) for note in (*_notes(report), LIMITS)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _spending_table(what: str, groups: Sequence[Spending], report: Report, width: int) -> str:
+    paid = "paid" if all(s.is_billed for s in report.sessions) and not report.is_repriced else "cost"
+    name = _called(report.sessions[0].runs[favourite(report)].policy)
+    rows = [(_tail(g.name, width - 44), f"{g.sessions:,}", _usd(g.usd), _usd(g.usd_with), g.saved) for g in groups]
+    return _table((what, "sessions", paid, f"with {name}"[:12], ""), rows)
+
+
+def _nothing_to_gain(kinds: Sequence[Spending]) -> str:
+    """Which sessions save next to nothing, or lose."""
+    names = [group.name for group in kinds if group.saved_share < _GAIN]
+    return f"Next to nothing to gain: {'; '.join(names)}." if names else ""
+
+
+def _cheaper(report: Report) -> list[str]:
+    """Why a policy that costs less here is not the default, for each."""
+    ours = next((p for p in report.policies if p.policy == "economic"), None)
+    if ours is None:
+        return []
+    return [
+        f"{p.policy} costs less here ({p.relative_cost:.3f}; its worst session {p.max_relative_cost:.2f}), and is not "
+        f"the default: {why_not(p.policy)}."
+        for p in report.policies
+        if p.relative_cost < ours.relative_cost
+    ]
+
+
+def spending(report: Report) -> tuple[list[Spending], list[Spending]]:
+    """What was and would have been paid: by agent and length, and by project."""
+    return _groups(report, _kind), sorted(_groups(report, _project), key=lambda g: -(g.usd or 0))
+
+
+def _kind(session: SessionReport) -> str:
+    length = next(name for most, name in _LENGTHS if most is None or session.calls < most)
+    return f"{session.agent or 'messages'}, {length}"
+
+
+def _project(session: SessionReport) -> str:
+    return session.project or "(not recorded)"
+
+
+def _groups(report: Report, key: Callable[[SessionReport], str]) -> list[Spending]:
+    """The sessions by ``key``, each group's name in order, the shortest sessions of an agent first."""
+    found: dict[str, list[SessionReport]] = {}
+    for session in sorted(report.sessions, key=lambda s: (s.agent, s.calls)):
+        found.setdefault(key(session), []).append(session)
+    place = favourite(report)
+    return [Spending(name, sessions, place) for name, sessions in found.items()]
+
+
+def _called(policy: str) -> str:
+    return "ctxfs" if policy == "economic" else policy
+
+
+def _policy_row(p: PolicyFigures) -> tuple[str, ...]:
+    millions = (f"{tokens / 1e6:,.2f}" for tokens in (p.read_tokens, p.written_tokens, p.output_tokens))
+    name = p.policy.replace("-clear-at-least-", "\n  -clear-at-least-")
+    return (name, f"{p.relative_cost:.3f}", f"{p.max_relative_cost:.2f}", *millions, _usd(p.usd), f"{p.read_backs:,}")
+
+
+def _usd(usd: float | None) -> str:
+    if usd is None:
+        return "?"
+    return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.4f}"
+
+
+def _sessions(count: int) -> str:
+    return f"{count:,} session" if count == 1 else f"{count:,} sessions"
+
+
+def _tail(text: str, width: int) -> str:
+    """The end of a long name, which says more than its beginning."""
+    text = text.replace("\n", " ")
+    return text if len(text) <= width else f"…{text[1 - width :]}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns of equal width; all but the first hold numbers. A line break in a first cell begins another line."""
+    listed = [tuple(head), *(tuple(row) for row in rows)]
+    widths = [max(len(line) for row in listed for line in row[k].split("\n")) for k in range(len(head))]
+    lines = []
+    for row in listed:
+        *above, last = row[0].split("\n")
+        lines += above
+        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join([last.ljust(widths[0]), *cells]).rstrip())
+    return "\n".join([lines[0], "-" * (sum(widths) + 2 * len(widths) - 2), *lines[1:]])
+
+
+def _wrapped(text: str, width: int) -> str:
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)

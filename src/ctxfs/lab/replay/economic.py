@@ -1,0 +1,171 @@
+"""What ctxfs itself does, as a policy of the replay."""
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from ctxfs.context.commit import evicted
+from ctxfs.context.entry import Entry, EntryRules, Known, new_entry, recorded_entry
+from ctxfs.eviction.candidates import Candidates
+from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing, SessionPricing
+from ctxfs.eviction.economics.ledger import Ledger
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.offload_plan import Offload, Trim
+from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
+from ctxfs.lab.recordings.recording import Kind
+from ctxfs.lab.replay.cost import Replacement, Run
+from ctxfs.lab.replay.session import Item, Session
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ContentRange, ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, Block, Message, ToolMessage, UserMessage
+from ctxfs.messages.names import NameAllocator
+from ctxfs.messages.rates import Rates
+
+__all__ = ["Economic", "EconomicRun"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Economic:
+    """What ctxfs does with its defaults: the economy of a context itself.
+
+    ``session_path`` is where the session would lie: placeholders name it, and so have its length. ``ttl_s``: how long
+    the cache keeps what nobody reads.
+    """
+
+    name: str
+    rates: Rates
+    count: Callable[[str], int]
+    ttl_s: float = math.inf
+    parameters: EvictionParameters = field(default_factory=EvictionParameters)
+    session_path: str = "/home/user/.agent/context/session_20260101_000000_abcdef"
+
+    def start(self, session: Session) -> Run:
+        """Begin with a session."""
+        return EconomicRun(self, session)
+
+
+class EconomicRun:
+    """The economy of a context, fed with the recording's items as a context feeds it."""
+
+    def __init__(self, policy: Economic, session: Session) -> None:
+        self._session, self._path = session, policy.session_path
+        self._rules = EntryRules(
+            counter=_Counter(policy.count),
+            path_of=self._path_of,
+            digest_tokens=DEFAULT_DIGEST_TOKENS,
+            pricing=policy.parameters,
+        )
+        economy = EvictionPricing(
+            parameters=policy.parameters,
+            terms=CacheTerms(rates=policy.rates, ttl_s=policy.ttl_s),
+            clock=lambda: self._at,
+        )
+        self._at = 0.0
+        self._candidates = Candidates()
+        self._economy = SessionPricing(economy, self._candidates)
+        self._known = Known(NameAllocator())
+        self._items: dict[str, Item] = {}  # by the id that the economy knows
+        self._results: dict[str, ContextItem] = {}
+        self._ids: dict[int, str] = {}
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the planner knows now."""
+        return self._economy.ledger
+
+    def item(self, item_id: str) -> Item:
+        """The recording's item that the ledger knows by this id."""
+        return self._items[item_id]
+
+    def plan(self, added: Sequence[Item], at: float) -> Sequence[Replacement]:
+        """What the planner evicts before the next request."""
+        self.take_in(added, at)
+        return self.leave(self._economy.plan())
+
+    def take_in(self, added: Sequence[Item], at: float) -> None:
+        """The next request carries these, and is sent at this time in seconds."""
+        self._at = at
+        for item in added:
+            self._enter(item)
+
+    def evict(self, item_ids: Collection[str]) -> Sequence[Replacement]:
+        """These are evicted, whatever it costs."""
+        return self.leave([self._candidates.step(one, "chosen") for one in item_ids])
+
+    def leave(self, steps: Sequence[Offload | Trim]) -> Sequence[Replacement]:
+        """Placeholders replace these from the next request on."""
+        self._results |= {s.item_id: evicted(self._results[s.item_id], s) for s in steps if isinstance(s, Offload)}
+        left = [_left(step) for step in steps]
+        results = [self._results[item_id] for item_id in left if item_id in self._results]
+        shrinkable = {result.id: result for result in results if result.can_shrink}
+        self._economy.left(left, shrinkable)
+        self._candidates.left(left, shrinkable)
+        return [self._replacement(step) for step in steps]
+
+    def replied(self, reply: Sequence[Item], billed: Usage) -> None:
+        """The model replied."""
+        self._economy.billed(billed)
+        message = AssistantMessage(tuple(_block(item) for item in reply))
+        item = self._item(ItemType.ASSISTANT_MESSAGE, "", message, sum(i.tokens for i in reply))
+        trims = self._entered(recorded_entry(item, self._known, self._rules)).options.trims
+        self._items.update((trim.stored.id, reply[trim.block]) for trim in trims)
+        self._ids.update((reply[trim.block].index, trim.stored.id) for trim in trims)
+
+    def read_back(self, index: int, call: Item, page: Item, billed: Usage) -> None:
+        """The model read back a page of an item."""
+        self.replied((call,), billed)
+        source = ContentRange(item_id=self._ids[index], path=self._path_of(self._ids[index]), first_line=1, last_line=1)
+        self._enter(page, source)
+
+    def _enter(self, item: Item, source: ContentRange | None = None) -> None:
+        if item.kind is not Kind.TOOL_RESULT:
+            entered = self._item(ItemType.USER_MESSAGE, "", UserMessage(item.text), item.tokens)
+            self._entered(recorded_entry(entered, self._known, self._rules))
+            return
+        message = ToolMessage(item.call_id, item.tool, item.text)
+        entered = replace(self._item(ItemType.TOOL_RESULT, item.call_id, message, item.tokens), source=source)
+        self._items[entered.id], self._ids[item.index] = item, entered.id
+        self._results[entered.id] = self._entered(new_entry(entered, self._known, self._rules)).item
+
+    def _item(self, kind: ItemType, raw_id: str, message: Message, tokens: int) -> ContextItem:
+        tool = message.tool_name if isinstance(message, ToolMessage) else None
+        item_id, name = self._known.names.allocate(kind, raw_id, tool)
+        return ContextItem(
+            id=item_id, item_type=kind, message=message, name=name, token_count=tokens, content_tokens=tokens
+        )
+
+    def _entered(self, entry: Entry) -> Entry:
+        self._known.take(entry)
+        self._candidates.enter(entry.item, self._path_of(entry.item.name), entry.options)
+        self._economy.entered(entry.item)
+        return entry
+
+    def _path_of(self, name: str) -> str:
+        return f"{self._path}/{name}"
+
+    def _replacement(self, step: Offload | Trim) -> Replacement:
+        item = self._items[_left(step)]
+        if isinstance(step, Offload):
+            text, size = step.placeholder, step.tokens_after
+        else:
+            text, size = str(step.arguments), item.tokens - (step.tokens_before - step.tokens_after)
+        return Replacement(item.index, size, self._session.quotable(text), step.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counter:
+    """A counting function as the counter that a context has."""
+
+    count: Callable[[str], int]
+
+
+def _left(step: Offload | Trim) -> str:
+    return step.stored.id if isinstance(step, Trim) else step.item_id
+
+
+def _block(item: Item) -> Block:
+    if item.kind is Kind.TOOL_INPUT:
+        return {"type": "tool_use", "id": item.call_id, "name": item.tool, "input": item.arguments}
+    if item.kind is Kind.THINKING:
+        return {"type": "thinking", "thinking": item.text}
+    return {"type": "text", "text": item.text} if item.kind is Kind.TEXT else {"type": item.kind.value}

@@ -1,0 +1,290 @@
+"""Why each item was evicted or kept, what is evicted next, what that saved and what the calls cost: as a value."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from math import isinf
+
+import anyio.to_thread
+
+from ctxfs.context.entry import Known
+from ctxfs.context.repair import repaired
+from ctxfs.context.transcript import Transcript
+from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.plans import EvictionDecision
+from ctxfs.eviction.holds import RESTORED_REPLIES
+from ctxfs.eviction.keep_recent import keep_recent_reason
+from ctxfs.eviction.offload_plan import Plan
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.messages.base import Usage
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.models.prices import Prices
+from ctxfs.messages.names import ENVELOPE, NameAllocator, layout_of, path_of
+from ctxfs.messages.rates import ANTHROPIC_RATES
+from ctxfs.messages.tokens import load_counter
+from ctxfs.session.damaged import counted
+from ctxfs.session.entries import Entry, Place, entries
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.paid import Paid
+from ctxfs.session.records import CallMade, EvictionSet
+from ctxfs.session.timeline.costs import Account, Departure, account
+from ctxfs.session.timeline.effect import DEFAULT_RULES, Effect, effect, recorded_rates
+
+__all__ = ["Bill", "ExplainedItem", "Explanation", "explain"]
+
+_STAYS = {
+    ItemType.SYSTEM_PROMPT: "stays: the system prompt is never evicted",
+    ItemType.TOOL_RESULT: "stays: its placeholder would hardly be smaller",
+    ItemType.COMPACTION_SUMMARY: "the summary of the messages in its file",
+}
+_MESSAGE_STAYS = "stays: messages are evicted only when the window is full"
+_NO_RULE_STAYS = "stays: results of this tool are evicted only when the window is full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedItem:
+    """One item: where it is and why. Sizes in tokens.
+
+    ``item_type`` None: it is in an archive only. ``tokens``: what it takes in the context now. ``content_tokens``: what
+    its content took; None: not known. ``left_after_reply``: the model's replies before its eviction, and
+    ``replies_since`` the replies since then; None: it was never evicted. ``ripe_in_calls``: the calls until it may be;
+    None: unknown.
+    """
+
+    item_id: str
+    item_type: ItemType | None
+    tool_name: str | None
+    place: Place
+    tokens: int
+    content_tokens: int | None
+    why: str
+    left_after_reply: int | None
+    replies_since: int | None
+    ripe_in_calls: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """What the provider billed for ``calls`` calls, in tokens; ``usd`` by list prices, None: they are not known."""
+
+    calls: int
+    input_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+    output_tokens: int
+    usd: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What there is to say about a session.
+
+    ``model``: the one of the last call on the context; empty when no call was recorded. ``replies``: how often a model
+    has replied. ``context_tokens``: the context now. ``items``: the context in order, then what is only stored, the
+    arguments of calls that may be evicted, and what is archived. ``next``: what the session would evict if it
+    continued.
+    """
+
+    session_id: str
+    session_path: str
+    model: str
+    replies: int
+    context_tokens: int
+    items: tuple[ExplainedItem, ...]
+    next: Plan
+    effect: Effect
+    billed: Bill
+
+
+async def explain(fs: ContextFileSystem, *, prices: Prices | None = None) -> Explanation:
+    """Explain the session of ``fs``, which is open, perhaps for reading only. Nothing of it changes.
+
+    What is evicted next is decided by the rules that the session was last opened with, or by the defaults when it
+    recorded none. Dollars are at ``prices``; None means the list prices of the models, which are today's.
+
+    Raises:
+        ConfigError: another version recorded the rules, and they cannot be read.
+        SessionClosed: ``fs`` is not open.
+    """
+    costs = account(await fs.history())
+    rules = fs.state.eviction or DEFAULT_RULES
+    plan, decisions = await _next(fs, rules, costs)  # reads the items, and so finds what is damaged
+    held = await entries(fs)
+    paid = Paid(prices, ttl_s=rules.ttl_s)
+    return Explanation(
+        session_id=fs.session_id,
+        session_path=fs.base,
+        model=costs.model,
+        replies=costs.replies,
+        context_tokens=_context_tokens(held, costs),
+        items=_Reasons(rules, costs, plan, decisions, fs.state.replies_since_restored()).items(held),
+        next=plan,
+        effect=effect(costs, rules, prices=prices),
+        billed=_bill(costs.calls, paid),
+    )
+
+
+def _context_tokens(held: Sequence[Entry], costs: Account) -> int:
+    """What the context takes; of a history that a framework owns, what it took in the last call that was billed."""
+    if costs.requests and all(entry.item is None for entry in held):
+        return costs.requests[-1].tokens
+    return sum(entry.tokens for entry in held)
+
+
+# What goes next -----------------------------------------------------------------------------------------------------
+
+
+async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tuple[Plan, dict[str, EvictionDecision]]:
+    """Plan as a session that goes on now would, without being its writer; and what the planner says of each item."""
+    counter = await load_counter()
+    items = counted(await fs.items(), counter)
+    taken = {item.id for item in items} | fs.state.stored.keys()
+    names = NameAllocator(taken, layout=layout_of(fs.state.layout, ENVELOPE))
+    policy = OffloadPolicy.from_mapping(rules.policy) if rules.policy is not None else None
+    in_session = partial(path_of, fs.base)
+    transcript = Transcript(rules.keep_recent, in_session, economy=_economy(rules), policy=policy)
+
+    def plan() -> tuple[Plan, dict[str, EvictionDecision]]:
+        going_on = repaired(items, names=names, counter=counter).items
+        entry_rules = transcript.entry_rules(counter, digest_tokens=rules.digest_tokens)
+        transcript.resume(
+            going_on,
+            known=Known(names),
+            rules=entry_rules,
+            last_call=costs.turns[-1] if costs.turns else None,
+            restored=fs.state.replies_since_restored(),
+        )
+        decisions = transcript.economy.decisions() if transcript.economy is not None else ()
+        return transcript.plan(), {decision.item_id: decision for decision in decisions}
+
+    return await anyio.to_thread.run_sync(plan)
+
+
+def _economy(rules: EvictionSet) -> EvictionPricing | None:
+    """The planner by these rules. Raises ``ConfigError`` when another version's numbers cannot be read."""
+    if rules.parameters is None:
+        return None
+    return EvictionPricing(
+        parameters=EvictionParameters.from_mapping(rules.parameters),
+        terms=CacheTerms(rates=recorded_rates(rules) or ANTHROPIC_RATES, ttl_s=rules.ttl_s),
+    )
+
+
+# Why ----------------------------------------------------------------------------------------------------------------
+
+
+class _Reasons:
+    """Says of each item why it left or stays."""
+
+    def __init__(
+        self,
+        rules: EvictionSet,
+        costs: Account,
+        plan: Plan,
+        decisions: Mapping[str, EvictionDecision],
+        restored: Mapping[str, int],
+    ) -> None:
+        self._rules = rules
+        self._restored = restored
+        self._costs = costs
+        self._due = {offload.item_id for offload in plan.offloads}
+        self._decisions = decisions
+        self._departures: dict[str, Departure] = {}
+        for departure in costs.departures:  # of an item that was archived later, the first counts
+            for item_id in departure.item_ids:
+                self._departures.setdefault(item_id, departure)
+        self._archives = {d.archive: d for d in reversed(costs.departures) if d.archive is not None}
+
+    def items(self, held: Sequence[Entry]) -> tuple[ExplainedItem, ...]:
+        """The entries in order, then what could leave of replies, and what is archived."""
+        known = {entry.item_id for entry in held}
+        inputs = [decision for item_id, decision in self._decisions.items() if item_id not in known]
+        known |= {decision.item_id for decision in inputs}
+        archived = [(i, d) for i, d in self._departures.items() if i not in known and d.archive is not None]
+        return (*map(self._entry, held), *map(self._input, inputs), *(self._archived(i, d) for i, d in archived))
+
+    def _entry(self, entry: Entry) -> ExplainedItem:
+        return self._item(
+            entry.item_id,
+            self._why(entry),
+            item_type=entry.item_type,
+            tool_name=entry.tool_name,
+            place=entry.place,
+            tokens=entry.tokens,
+            content_tokens=entry.content_tokens,
+        )
+
+    def _input(self, decision: EvictionDecision) -> ExplainedItem:
+        return self._item(
+            decision.item_id,
+            str(decision.why),
+            item_type=ItemType.TOOL_INPUT,
+            place="context",
+            tokens=decision.tokens,
+            content_tokens=decision.tokens,
+        )
+
+    def _archived(self, item_id: str, departure: Departure) -> ExplainedItem:
+        return self._item(item_id, departure.reason, item_type=None, place="archive", tokens=0, content_tokens=None)
+
+    def _item(
+        self,
+        item_id: str,
+        why: str,
+        *,
+        item_type: ItemType | None,
+        place: Place,
+        tokens: int,
+        content_tokens: int | None,
+        tool_name: str | None = None,
+    ) -> ExplainedItem:
+        departure, decision = self._departures.get(item_id), self._decisions.get(item_id)
+        return ExplainedItem(
+            item_id=item_id,
+            item_type=item_type,
+            tool_name=tool_name,
+            place=place,
+            tokens=tokens,
+            content_tokens=content_tokens,
+            why=why,
+            left_after_reply=None if departure is None else departure.after_call,
+            replies_since=None if departure is None else self._costs.calls_since(departure),
+            ripe_in_calls=None if decision is None or isinf(decision.ripe_in_calls) else decision.ripe_in_calls,
+        )
+
+    def _why(self, entry: Entry) -> str:
+        departure = self._departures.get(entry.item_id)
+        if departure is not None:
+            return departure.reason if entry.damaged is None else f"{departure.reason}; damaged: {entry.damaged}"
+        if entry.damaged is not None:
+            return f"damaged: {entry.damaged}"
+        if entry.item is None:
+            return "stored, and not in the context"
+        archived = self._archives.get(entry.item_id)
+        if archived is not None:
+            return f"stands for {len(archived.item_ids)} messages: {archived.reason}"
+        return self._why_here(entry)
+
+    def _why_here(self, entry: Entry) -> str:
+        """Why an item is in the context."""
+        replies_left = RESTORED_REPLIES - self._restored.get(entry.item_id, RESTORED_REPLIES)
+        if replies_left > 0:
+            return f"stays: it was restored, {replies_left} more replies"
+        keep = self._rules.keep_recent.get(entry.tool_name or "")
+        if keep is not None:
+            reason = keep_recent_reason(entry.tool_name or "", keep)
+            return f"{'evicted next' if entry.item_id in self._due else 'stays'}: {reason}"
+        if (decision := self._decisions.get(entry.item_id)) is not None:
+            return str(decision.why)
+        if entry.item_type is ItemType.TOOL_RESULT and self._rules.parameters is None:
+            return _NO_RULE_STAYS
+        return _STAYS.get(entry.item_type, _MESSAGE_STAYS)
+
+
+# What it saved and cost ---------------------------------------------------------------------------------------------
+
+
+def _bill(calls: Sequence[CallMade], paid: Paid) -> Bill:
+    counts = {field.name: sum(getattr(call.usage, field.name) for call in calls) for field in fields(Usage)}
+    return Bill(calls=len(calls), **counts, usd=paid.usd(calls))

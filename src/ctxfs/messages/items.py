@@ -1,0 +1,151 @@
+"""The items of a context: frozen, identified by id, rewritten as new values.
+
+Follows "Context FileSystem 上下文卸载功能" for the item types and the fields that users inspect.
+"""
+
+import reprlib
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from ctxfs.errors import InvalidRecord
+from ctxfs.messages.messages import Content, Message, ToolMessage, with_content
+
+__all__ = ["ContentRange", "ContextItem", "ItemType"]
+
+_SPELLED = {str: "a text", int: "a number"}
+
+
+class ItemType(StrEnum):
+    """What an item is; also the name of its directory on disk."""
+
+    SYSTEM_PROMPT = "system_prompt"
+    USER_MESSAGE = "user_message"
+    ASSISTANT_MESSAGE = "assistant_message"
+    TOOL_RESULT = "tool_result"
+    TOOL_INPUT = "tool_input"
+    """The arguments of a call; stored when they leave, never an item of the context."""
+    SKILL_PROMPT = "skill_prompt"
+    COMPACTION_SUMMARY = "compaction_summary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentRange:
+    """Lines of an item's stored content, 1-based and inclusive: where a read-back came from."""
+
+    item_id: str
+    path: str
+    first_line: int
+    last_line: int
+
+    def __post_init__(self) -> None:
+        """Raise ``InvalidRecord`` for what a journal could not hold."""
+        for name, kind in (("item_id", str), ("path", str), ("first_line", int), ("last_line", int)):
+            if not isinstance(value := getattr(self, name), kind):
+                raise InvalidRecord(f"{name} of a ContentRange is {reprlib.repr(value)}: use {_SPELLED[kind]}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextItem:
+    """One message of the context.
+
+    ``id`` is unique in the session, printable ASCII and safe as a file name; a tool result's id is its call id whenever
+    that is possible. ``name`` is the item's file inside the session, used when its content is stored. ``token_count``
+    counts what the model sees now (the placeholder, once ``offloaded``), ``content_tokens`` the original.
+    ``placeholder`` is the text that may replace what the model sees now, ``placeholder_tokens`` its size; None if it is
+    not written yet, or if there is none. ``offloaded``: the content is in ``offload_path`` (absolute) and the message
+    holds its placeholder. ``destroyed``: the original is no longer in the context. A compaction summary is neither; its
+    ``offload_path`` is the archive of the messages that it summarizes.
+    ``source``: the stored lines that the result repeats. ``label`` is a skill prompt's name, else None. ``trimmed``:
+    the positions of the calls of a reply whose large arguments were evicted. ``damaged``: what is wrong with the file
+    of the content, which the message says instead of it; None if the content is whole. ``pinned``: it stays, whatever
+    rule evicts others. ``full_bytes``: the size of what the content is only the beginning of; 0: it is all of it.
+    """
+
+    id: str
+    item_type: ItemType
+    message: Message
+    name: str
+    token_count: int
+    content_tokens: int
+    placeholder: str | None = None
+    placeholder_tokens: int = 0
+    offloaded: bool = False
+    destroyed: bool = False
+    offload_path: str | None = None
+    source: ContentRange | None = None
+    label: str | None = None
+    trimmed: tuple[int, ...] = ()
+    damaged: str | None = None
+    is_data: bool = False
+    pinned: bool = False
+    full_bytes: int = 0
+
+    @property
+    def tool_name(self) -> str | None:
+        """The tool whose result this is; None for anything else."""
+        return self.message.tool_name if isinstance(self.message, ToolMessage) else None
+
+    @property
+    def can_shrink(self) -> bool:
+        """Whether it was evicted for a placeholder that is longer than the one that it would get today."""
+        return self.destroyed and self.placeholder is not None and self.token_count > self.placeholder_tokens
+
+    def with_content(self, content: Content) -> "ContextItem":
+        """The item with other content, and everything else as it is."""
+        return replace(self, message=with_content(self.message, content))
+
+    def offloaded_to(
+        self,
+        path: str | None,
+        content: Content,
+        tokens: int,
+        *,
+        destroyed: bool = True,
+        trimmed: tuple[int, ...] = (),
+        later: tuple[str, int] | None = None,
+    ) -> "ContextItem":
+        """The item once its content is in the file ``path``, with ``content`` in its place, which takes ``tokens``.
+
+        ``path`` None: only a part of it is in files. ``destroyed``, ``trimmed``: see the fields. ``later``: the
+        placeholder that may replace ``content`` one day, and its tokens; None: the one that the item has.
+        """
+        if isinstance(self.message, ToolMessage):
+            message: Message = replace(self.message, content=content, offloaded=path is not None, offload_path=path)
+        else:
+            message = with_content(self.message, content)
+        placeholder, placeholder_tokens = later or (self.placeholder, self.placeholder_tokens)
+        return replace(
+            self,
+            message=message,
+            placeholder=placeholder,
+            placeholder_tokens=placeholder_tokens,
+            token_count=tokens,
+            offloaded=path is not None,
+            destroyed=destroyed,
+            offload_path=path,
+            trimmed=trimmed,
+        )
+
+    def restored(self, content: Content) -> "ContextItem":
+        """The item with its own content again."""
+        message = with_content(self.message, content)
+        if isinstance(message, ToolMessage):
+            message = replace(message, offloaded=False, offload_path=None)
+        return replace(
+            self,
+            message=message,
+            token_count=self.content_tokens,
+            offloaded=False,
+            destroyed=False,
+            offload_path=None,
+            trimmed=(),
+        )
+
+    def moved_to(self, path: str | None) -> "ContextItem":
+        """The item with its file under another path; None where it has none."""
+        if path == self.offload_path:
+            return self
+        message = self.message
+        if isinstance(message, ToolMessage) and message.offload_path is not None:
+            message = replace(message, offload_path=path)
+        return replace(self, message=message, offload_path=path)

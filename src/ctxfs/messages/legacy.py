@@ -1,0 +1,321 @@
+"""Tools for models that have none: calls and their responses as text, ``<function_call>{…}</function_call>``.
+
+Follows "Tool Output Materialization（工具输出文件化）规格", the legacy function-call form. Only the model's own replies
+are ever parsed; text of tools and users is not, and a tag in a tool's output is escaped.
+"""
+
+import json
+import re
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from ctxfs.errors import ConfigError, InvalidFunctionCall
+from ctxfs.errors.checks import require_int
+from ctxfs.messages.base import CUT, ChatModel, ModelEvent, ModelRequest, Reply, Retrying, TextDelta, ToolSchema, Usage
+from ctxfs.messages.messages import (
+    MEDIA_TYPES,
+    AssistantMessage,
+    Block,
+    Content,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    text_with,
+)
+from ctxfs.text.jsontext import codec as json_codec
+
+__all__ = ["LegacyToolCalls", "parse_reply", "render_call", "render_record", "to_text_request"]
+
+_OPEN = "<function_call>"
+_CLOSE = "</function_call>"
+_TAG = re.compile(rf"^[ \t]*{_OPEN}", re.MULTILINE)
+_NEXT = re.compile(rf"[ \t]*{_OPEN}")
+_SPACE = re.compile(r"[ \t\r\n]*")
+_CALL_ID = re.compile(r"call_(\d{1,9})")
+_KEYS = frozenset({"name", "arguments"})
+_GO_ON = "The responses are in the function calls above. Continue."
+_TOOLS = """You can call these functions. To call one, end your reply with, on a line of its own:
+<function_call>{"name": "<the function's name>", "arguments": {<its arguments>}}</function_call>
+You may write several, each on a line of its own. Never write "response" yourself, and use the tag for nothing else.
+
+Functions:
+"""
+_AGAIN = "Your function call could not be read: {}. Nothing was run. Write it again, as described."
+
+
+class LegacyToolCalls:
+    """A chat model with tools, made of one without: wrap it and give it to the agent.
+
+    ``repairs``: how often the model is asked again for a call that cannot be read; then ``InvalidFunctionCall``.
+    """
+
+    def __init__(self, model: ChatModel, *, repairs: int = 1) -> None:
+        require_int("repairs", repairs, at_least=0)
+        if isinstance(model, type) or not callable(getattr(model, "stream", None)):
+            raise ConfigError(f"model is {model!r}: use a model, such as ChatOpenAI(...)")
+        self._model = model
+        self._repairs = repairs
+
+    @property
+    def model(self) -> str:
+        """The wrapped model's name."""
+        return self._model.model
+
+    def check(self) -> None:
+        """See ``ChatModel.check``."""
+        self._model.check()
+
+    async def close(self) -> None:
+        """Close the wrapped model."""
+        await self._model.close()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """See ``ChatModel.stream``; deltas are those of the text before the first call.
+
+        Raises:
+            InvalidFunctionCall: the model wrote a call that cannot be read, even when asked again.
+            ModelError: whatever the wrapped model raises.
+
+        """
+        first_id = _next_id(request.messages)
+        asked = to_text_request(request)
+        spent = Usage()
+        for attempt in range(self._repairs + 1):
+            shown = _Shown()
+            reply: Reply | None = None
+            async with aclosing(self._model.stream(asked)) as events:
+                async for event in events:
+                    if isinstance(event, Reply):
+                        reply = event
+                    elif not isinstance(event, TextDelta):
+                        yield event
+                    elif text := shown.feed(event.text):
+                        yield TextDelta(text)
+            if reply is None:
+                return
+            spent = _sum(spent, reply.usage)
+            try:
+                parsed = _with_calls(reply, first_id)
+            except InvalidFunctionCall as error:
+                if attempt == self._repairs:
+                    raise
+                yield Retrying(attempt=attempt + 1, delay_s=0, reason=str(error))
+                again = (AssistantMessage(reply.message.text), UserMessage(_AGAIN.format(error)))
+                asked = replace(asked, messages=(*asked.messages, *again))
+                continue
+            if rest := shown.finish():
+                yield TextDelta(rest)
+            yield replace(parsed, usage=spent)
+            return
+
+
+# Out -----------------------------------------------------------------------------------------------------------------
+
+
+def to_text_request(request: ModelRequest) -> ModelRequest:
+    """The same request without tools in it: they are described in the system prompt, calls and responses are text."""
+    responses = {m.tool_call_id: m for m in request.messages if isinstance(m, ToolMessage)}
+    messages: list[Message] = []
+    ends = [0]  # after how many messages of the new request each number of those of the old one stands
+    for message in request.messages:
+        if isinstance(message, AssistantMessage) and message.tool_calls:
+            answered = [responses[call.id] for call in message.tool_calls if call.id in responses]
+            messages.append(AssistantMessage(_as_text(message, responses)))
+            messages.append(UserMessage((*_media(answered), {"type": "text", "text": _GO_ON})))
+        elif not isinstance(message, ToolMessage):
+            messages.append(message)
+        ends.append(len(messages))
+    described = _with_tools(messages, request.tools)
+    added = len(described) - len(messages)
+    marks = None if request.breakpoints is None else tuple(added + ends[count] for count in request.breakpoints)
+    return replace(request, messages=described, tools=(), breakpoints=marks)
+
+
+def _with_tools(messages: list[Message], tools: Sequence[ToolSchema]) -> tuple[Message, ...]:
+    if not tools:
+        return tuple(messages)
+    described = _TOOLS + "\n".join(
+        json_codec.dumps_text({"name": t.name, "description": t.description, "parameters": dict(t.input_schema)})
+        for t in tools
+    )
+    if messages and isinstance(messages[0], SystemMessage):
+        content = messages[0].content
+        blocks = ({"type": "text", "text": content},) if isinstance(content, str) else content
+        return (SystemMessage((*blocks, {"type": "text", "text": described})), *messages[1:])
+    return (SystemMessage(described), *messages)
+
+
+def _as_text(message: AssistantMessage, responses: dict[str, ToolMessage]) -> Content:
+    """The reply with each call as a record; text and records that follow each other become one text block."""
+    assert not isinstance(message.content, str)  # it has calls
+    blocks: list[Block] = []
+    for block in message.content:
+        if block.get("type") == "tool_use":
+            call = ToolCall(name=block["name"], arguments=block["input"], id=block["id"])
+            response = responses.get(call.id)
+            block = {"type": "text", "text": render_call(call) if response is None else render_record(call, response)}  # noqa: PLW2901
+        if blocks and block.get("type") == blocks[-1].get("type") == "text":
+            blocks[-1] = {"type": "text", "text": f"{blocks[-1]['text']}\n{block['text']}"}
+        else:
+            blocks.append(block)
+    return tuple(blocks)
+
+
+def render_call(call: ToolCall) -> str:
+    """A call as the model writes it."""
+    return _element({"name": call.name, "arguments": dict(call.arguments)})
+
+
+def render_record(call: ToolCall, response: ToolMessage) -> str:
+    """A call with its response. No tag is in it but its own two, whatever the tool returned."""
+    record: dict[str, Any] = {
+        "name": call.name,
+        "arguments": dict(call.arguments),
+        "response": text_with(response.content, _named),
+    }
+    if response.is_error:
+        record["is_error"] = True
+    return _element(record)
+
+
+def _element(data: dict[str, Any]) -> str:
+    return f"{_OPEN}{json_codec.dumps_text(data).replace('<', chr(92) + 'u003c')}{_CLOSE}"
+
+
+def _named(block: Block) -> str:
+    return f"[the {block['type']} follows]" if block["type"] in MEDIA_TYPES else json_codec.dumps_text(block)
+
+
+def _media(responses: Iterable[ToolMessage]) -> list[Block]:
+    """Images and documents cannot stand in a reply of the model: they come after it."""
+    return [
+        block
+        for response in responses
+        if not isinstance(response.content, str)
+        for block in response.content
+        if block["type"] in MEDIA_TYPES
+    ]
+
+
+# In ------------------------------------------------------------------------------------------------------------------
+
+
+def parse_reply(text: str) -> list[str | ToolCall]:
+    """Split a model's reply into texts and calls, in order; calls have no id yet.
+
+    A call begins on a line of its own; text in its JSON strings is data, even if it looks like a tag.
+
+    Raises:
+        InvalidFunctionCall: a call is not closed, is no JSON, has other keys than ``name`` and ``arguments`` (a
+            response, say, which only a tool can give), or stands in another one.
+
+    """
+    parts: list[str | ToolCall] = []
+    position = 0
+    while found := (_NEXT.match(text, position) if position else None) or _TAG.search(text, position):
+        if before := text[position : found.start()].strip("\n"):
+            parts.append(before)
+        call, position = _parse_call(text, found.end())
+        parts.append(call)
+    if rest := text[position:].strip("\n"):
+        parts.append(rest)
+    return parts
+
+
+def _parse_call(text: str, position: int) -> tuple[ToolCall, int]:
+    try:
+        data, end = _DECODER.raw_decode(text, _after_space(text, position))
+    except (ValueError, RecursionError) as error:
+        raise InvalidFunctionCall(f"{_OPEN} is not followed by JSON ({error})") from error
+    end = _after_space(text, end)
+    if not text.startswith(_CLOSE, end):
+        raise InvalidFunctionCall(f"there is no {_CLOSE} after the JSON")
+    if not isinstance(data, dict) or data.keys() != _KEYS:
+        raise InvalidFunctionCall('the JSON must be an object with "name" and "arguments", and nothing else')
+    if not isinstance(data["name"], str) or not isinstance(data["arguments"], dict):
+        raise InvalidFunctionCall('"name" must be text, and "arguments" an object')
+    return ToolCall(name=data["name"], arguments=data["arguments"]), end + len(_CLOSE)
+
+
+_DECODER = json.JSONDecoder()
+
+
+def _after_space(text: str, position: int) -> int:
+    found = _SPACE.match(text, position)
+    assert found is not None  # it matches nothing too
+    return found.end()
+
+
+def _with_calls(reply: Reply, first_id: int) -> Reply:
+    """The reply with its calls as calls; a call that the token limit cut off stays text."""
+    text, cut = reply.message.text, ""
+    if reply.message.tool_calls:
+        raise InvalidFunctionCall("the model wrote a function call, but was not given any function")
+    if reply.stop_reason in CUT:
+        end = text.rfind(_OPEN)
+        text, cut = (text[:end], text[end:]) if end > text.rfind(_CLOSE) else (text, "")
+    parts = [*parse_reply(text), *([cut] if cut else [])]
+    if not any(isinstance(part, ToolCall) for part in parts):
+        return reply
+    kept = () if isinstance(reply.message.content, str) else reply.message.content
+    blocks: list[Block] = [block for block in kept if block.get("type") != "text"]
+    for part in parts:
+        if isinstance(part, str):
+            blocks.append({"type": "text", "text": part})
+        else:
+            call_id = f"call_{first_id:03}"
+            blocks.append({"type": "tool_use", "id": call_id, "name": part.name, "input": dict(part.arguments)})
+            first_id += 1
+    stop_reason = reply.stop_reason if reply.stop_reason in CUT else "tool_use"
+    return replace(reply, message=AssistantMessage(tuple(blocks)), stop_reason=stop_reason)
+
+
+def _next_id(messages: Iterable[Message]) -> int:
+    """One more than the highest number of a call that is still in the messages."""
+    ids = (call.id for m in messages if isinstance(m, AssistantMessage) for call in m.tool_calls)
+    return 1 + max((int(found[1]) for call_id in ids if (found := _CALL_ID.fullmatch(call_id))), default=0)
+
+
+def _sum(first: Usage, second: Usage) -> Usage:
+    return Usage(
+        input_tokens=first.input_tokens + second.input_tokens,
+        cache_creation_input_tokens=first.cache_creation_input_tokens + second.cache_creation_input_tokens,
+        cache_read_input_tokens=first.cache_read_input_tokens + second.cache_read_input_tokens,
+        output_tokens=first.output_tokens + second.output_tokens,
+    )
+
+
+class _Shown:
+    """What of a streamed text may be shown: all before the first call; what may become a tag waits."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._inside_a_line = False
+        self._stopped = False
+
+    def feed(self, text: str) -> str:
+        """Take the next piece; what can be shown now."""
+        if self._stopped:
+            return ""
+        self._held += text
+        before = "." if self._inside_a_line else ""  # a tag counts only at the start of a line
+        if found := _TAG.search(before + self._held):
+            self._stopped = True
+            return self._release(found.start() - len(before))
+        line = self._held.rfind("\n") + 1
+        may_be_a_tag = _OPEN.startswith(self._held[line:].lstrip(" \t")) and (line > 0 or not self._inside_a_line)
+        return self._release(line if may_be_a_tag else len(self._held))
+
+    def finish(self) -> str:
+        """What waited in vain."""
+        return "" if self._stopped else self._release(len(self._held))
+
+    def _release(self, end: int) -> str:
+        shown, self._held = self._held[:end], self._held[end:]
+        if shown:
+            self._inside_a_line = not shown.endswith("\n")
+        return shown

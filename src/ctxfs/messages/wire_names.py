@@ -1,0 +1,167 @@
+"""Call ids and tool names as they are sent: as they are where the provider takes them, else readable replacements.
+
+And the options of a request that name tools or need them. Pure.
+"""
+
+import hashlib
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ctxfs.messages.base import Reply, ToolSchema
+from ctxfs.messages.messages import AssistantMessage, Block
+
+__all__ = ["ANTHROPIC", "WireLimits", "WireNames", "tool_names", "with_options", "with_own_names"]
+
+NEED_TOOLS = ("tool_choice", "parallel_tool_calls")
+"""Options that a provider refuses in a request without tools, such as the one for a summary."""
+
+_NOT_WIRE = re.compile(r"[^a-zA-Z0-9_-]")
+_NOT_ALPHANUMERIC = re.compile(r"[^a-zA-Z0-9]")
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireLimits:
+    """Which call ids and tool names a provider takes: letters, digits, ``_`` and ``-``, and how long they may be.
+
+    ``exact_ids``: ids have exactly ``max_id_chars`` characters, letters and digits only.
+    """
+
+    max_id_chars: int
+    max_name_chars: int
+    exact_ids: bool = False
+
+    def call_id(self, raw: str, *, salt: str = "") -> str:
+        """``raw`` if it can be sent and is unsalted, else what replaces it, always the same."""
+        if not self.exact_ids:
+            return _replaced(raw, self.max_id_chars, salt=salt)
+        if not salt and len(raw) == self.max_id_chars and not _NOT_ALPHANUMERIC.search(raw):
+            return raw
+        number, digits = int.from_bytes(_digest(raw, salt)), list[str]()
+        for _ in range(self.max_id_chars):
+            number, digit = divmod(number, len(_DIGITS))
+            digits.append(_DIGITS[digit])
+        return "".join(digits)
+
+    def name(self, raw: str) -> str:
+        """The tool name to send for ``raw``."""
+        return _replaced(raw, self.max_name_chars)
+
+
+ANTHROPIC = WireLimits(max_id_chars=64, max_name_chars=128)
+
+
+class WireNames:
+    """The ids and names of one conversation. An id that repeats is replaced too, so that no two calls share one."""
+
+    def __init__(self, limits: WireLimits) -> None:
+        self._limits = limits
+        self._uses: dict[str, int] = {}
+        self._open: dict[str, deque[str]] = {}
+        self._last: dict[str, str] = {}
+
+    def open_turn(self) -> None:
+        """Forget the calls of earlier assistant turns: a result answers the turn right before it."""
+        self._open.clear()
+
+    def name(self, raw: str) -> str:
+        """The tool name to send for ``raw``."""
+        return self._limits.name(raw)
+
+    def call(self, block: Block, raw: Block) -> Block:
+        """A cleaned tool call under the id and name to send, which go by the ``raw`` ones."""
+        call_id, name = self._use(raw["id"]), self.name(raw["name"])
+        return block if (call_id, name) == (block["id"], block["name"]) else {**block, "id": call_id, "name": name}
+
+    def answer(self, raw: str) -> str:
+        """The id to send for a result of the call ``raw``."""
+        waiting = self._open.get(raw)
+        if waiting:
+            return waiting.popleft()
+        return self._last.get(raw) or self._limits.call_id(raw)
+
+    def forget(self, raw_ids: Sequence[str]) -> None:
+        """Take back the last uses of these ids."""
+        for raw in raw_ids:
+            uses = self._uses[raw] = self._uses[raw] - 1
+            if uses:
+                self._last[raw] = self._sent_for(raw, uses)
+            else:
+                del self._uses[raw], self._last[raw]
+
+    def _use(self, raw: str) -> str:
+        uses = self._uses[raw] = self._uses.get(raw, 0) + 1
+        sent = self._last[raw] = self._sent_for(raw, uses)
+        self._open.setdefault(raw, deque()).append(sent)
+        return sent
+
+    def _sent_for(self, raw: str, use: int) -> str:
+        return self._limits.call_id(raw, salt="" if use == 1 else str(use))
+
+
+def with_own_names(reply: Reply, tools: Iterable[ToolSchema], limits: WireLimits = ANTHROPIC) -> Reply:
+    """``reply`` with the names of ``tools`` in its calls, where others were sent (see ``WireLimits.name``)."""
+    own = {sent: t.name for t in tools if (sent := limits.name(t.name)) != t.name}
+    content = reply.message.content
+    if isinstance(content, str) or not own:
+        return reply
+    named = [{**b, "name": own.get(b["name"], b["name"])} if b["type"] == "tool_use" else b for b in content]
+    return replace(reply, message=AssistantMessage(tuple(named)))
+
+
+def tool_names(definitions: Iterable[Any]) -> list[str]:
+    """The names in the definitions of tools, in the form of any of the APIs; what has no name is left out."""
+    names: list[str] = []
+    for definition in definitions:
+        if not isinstance(definition, Mapping):
+            continue
+        function = definition.get("function")
+        name = (function if isinstance(function, Mapping) else definition).get("name")
+        if isinstance(name, str):
+            names.append(name)
+    return names
+
+
+def with_options(
+    body: Mapping[str, Any],
+    options: Mapping[str, Any],
+    tools: Iterable[ToolSchema],
+    limits: WireLimits = ANTHROPIC,
+) -> dict[str, Any]:
+    """``body`` with the developer's ``options`` in it.
+
+    They go in as they are, but for two things: ``tool_choice`` names the tools by the names that are sent, and what a
+    provider refuses without tools is left out of a request that has none.
+    """
+    merged = {**body, **options}
+    if not merged.get("tools"):
+        return {key: value for key, value in merged.items() if key not in NEED_TOOLS}
+    if "tool_choice" in merged:
+        merged["tool_choice"] = _renamed(merged["tool_choice"], {t.name: limits.name(t.name) for t in tools})
+    return merged
+
+
+def _renamed(choice: Any, sent: Mapping[str, str]) -> Any:
+    """A tool choice, of either API, with the names that are sent; it may hold a list of tools, too."""
+    if isinstance(choice, list | tuple):
+        return [_renamed(inner, sent) for inner in choice]
+    if not isinstance(choice, Mapping):
+        return choice
+    return {
+        key: sent.get(value, value) if key == "name" and isinstance(value, str) else _renamed(value, sent)
+        for key, value in choice.items()
+    }
+
+
+def _replaced(raw: str, max_chars: int, *, salt: str = "") -> str:
+    """``raw`` if it can be sent and is unsalted, else what is readable of it and a hash, within ``max_chars``."""
+    if not salt and 0 < len(raw) <= max_chars and not _NOT_WIRE.search(raw):
+        return raw
+    return f"{_NOT_WIRE.sub('_', raw[: max_chars - 13])}_{_digest(raw, salt).hex()[:12]}"
+
+
+def _digest(raw: str, salt: str) -> bytes:
+    return hashlib.sha256(f"{salt}\0{raw}".encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,1 @@
+"""Cleaning up: forget sessions, prune and erase contents, check them, see what takes the space."""

@@ -1,0 +1,198 @@
+"""What has to be removed so that a content is nowhere in its session any more. Pure.
+
+For an erased item, the journal's lines keep its identity, its size and its tokens, which sums of the session are made
+of, and lose its content: its message, its placeholders and digests, and every checksum, which would reveal a short
+content to whoever tries the possible ones. An archive keeps its place among the others. A reply keeps its calls without
+arguments, so that the results after it still have a call.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.names import short_name
+from ctxfs.session.cleanup.live import mentioned
+from ctxfs.session.content.stored import Stored
+from ctxfs.session.records import ContentRemoved, ItemAdded, NoteWritten, Record, Removed, Replaced, SessionStarted
+from ctxfs.session.redaction import erased
+from ctxfs.text.jsontext import codec as json_codec
+from ctxfs.text.steps import checkpoint
+
+__all__ = ["Eraser", "Held", "Quotes", "held", "in_archives", "related", "text_of"]
+
+_METADATA = frozenset({"encoding", "tool_name"})
+_QUOTE_CHARS = 9
+"""Shorter lines may be in any text, so they do not count as quotes."""
+_WORD_CHARS = 12
+_QUOTES = 500
+
+
+@dataclass(slots=True)
+class Held:
+    """What a journal says about contents.
+
+    ``items``: every item that was ever in the context, as it entered; ``texts``: the texts of each in the journal
+    itself, including placeholders; ``stored``: every record of a content, in order; ``archives``: the ids of the items
+    in each archive; ``tombstones``: those of removed contents; ``notes``: the last text of each, by number.
+    """
+
+    items: dict[str, ContextItem] = field(default_factory=dict)
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    stored: dict[str, list[Stored]] = field(default_factory=dict)
+    archives: dict[str, set[str]] = field(default_factory=dict)
+    tombstones: dict[str, ContentRemoved] = field(default_factory=dict)
+    notes: dict[int, str] = field(default_factory=dict)
+    forked_from: str = ""
+
+
+def held(records: Iterable[Record]) -> Held:
+    """Collect this from a whole journal."""
+    found = Held()
+    for record in records:
+        match record:
+            case SessionStarted():
+                found.forked_from = record.forked_from
+            case ItemAdded():
+                found.items.setdefault(record.item.id, record.item)
+                found.texts.setdefault(record.item.id, []).append(text_of(record.item.message.content))
+            case Replaced():
+                found.texts.setdefault(record.item_id, []).append(text_of(record.content))
+            case Stored():
+                found.stored.setdefault(record.item_id, []).append(record)
+            case Removed() if record.archive is not None:
+                found.archives.setdefault(record.archive, set()).update(record.item_ids)
+            case ContentRemoved():
+                found.tombstones[record.item_id] = record
+            case NoteWritten():
+                found.notes[record.number] = record.text
+    return found
+
+
+def related(found: Held, item_ids: Iterable[str]) -> dict[str, str]:
+    """The items to erase so that these are gone, each with the reason why it has to be erased too."""
+    with_it: dict[str, list[tuple[str, str]]] = defaultdict(list)  # by item: others that go with it, and why
+    for item_id, item in found.items.items():
+        if item.source is not None:
+            with_it[item.source.item_id].append((item_id, f"it repeats lines of {item.source.item_id}"))
+    for input_id, reply_id in _inputs(found):
+        with_it[reply_id].append((input_id, f"it holds arguments of {reply_id}"))
+        with_it[input_id].append((reply_id, f"its arguments are {input_id}"))
+    reasons = dict.fromkeys(item_ids, "it was asked for")
+    waiting = deque(reasons)
+    while waiting:
+        for other, why in with_it[waiting.popleft()]:
+            if other not in reasons:
+                reasons[other] = why
+                waiting.append(other)
+    return reasons
+
+
+def _inputs(found: Held) -> Iterator[tuple[str, str]]:
+    """The stored arguments of calls, each with the reply that made the call: a text of the reply names the file."""
+    names: dict[bytes, str] = {}
+    for records in found.stored.values():
+        stored = records[-1]
+        if stored.item_type is ItemType.TOOL_INPUT:
+            names[stored.name.encode()] = stored.item_id
+            names[short_name(stored.item_id).encode()] = stored.item_id
+    if not names:
+        return
+    for item_id, item in found.items.items():
+        if item.item_type is ItemType.ASSISTANT_MESSAGE:
+            checkpoint()
+            for text in found.texts[item_id]:
+                for input_id in mentioned(text, names):
+                    yield input_id, item_id
+
+
+class Eraser:
+    """Removes the contents of ``item_ids`` from a journal's records, given as JSON data in their order.
+
+    Records after the tombstone of an item are left as they are: they were written when the content was gone.
+    ``archives``: the archives that held one of the items, each with the checksum that it has without them.
+    """
+
+    def __init__(self, item_ids: Collection[str], archives: Mapping[str, str]) -> None:
+        self._all = frozenset(item_ids)
+        self._left = set(item_ids)
+        self._archives = archives
+
+    def __call__(self, part: Any) -> Any:
+        """The record without the contents."""
+        match part:
+            case {"type": "item_added", "item": {"id": item_id}} if item_id in self._left:
+                return {**part, "item": _blank_item(part["item"])}
+            case {"type": "replaced" | "decided", "item_id": item_id} if item_id in self._left:
+                return _blank(part)
+            case {"type": "parts_noted"}:
+                return _blank_notes(part, self._left)
+            case {"type": "stored"}:
+                return self._stored(part)
+            case {"type": "request_sent", "status": str(status)} if any(item_id in status for item_id in self._all):
+                return {**part, "status": ""}
+            case {"type": "content_removed", "item_id": item_id, "erased": True}:
+                self._left.discard(item_id)
+        return part
+
+    def _stored(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A record of a stored content: without its checksum, and without how far it could be compressed or escaped."""
+        item_id, digest = part["item_id"], part["digest"]
+        now = self._archives.get(item_id)
+        if digest == now or (now is None and item_id not in self._left):
+            return part
+        metadata = {name: value for name, value in part.get("metadata", {}).items() if name in _METADATA}
+        blank = {**part, "digest": "0" * len(digest), "content_length": 0}
+        return {**blank, "metadata": metadata} if metadata else blank
+
+
+def _blank_item(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    message = item["message"]
+    whole = {**item, "message": {**message, "content": erased(message["content"])}}
+    return {**whole, "placeholder": erased(item["placeholder"])} if item.get("placeholder") else whole
+
+
+def _blank(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    whole = {**part, "content": erased(part["content"])}
+    if "sha256" in part:  # of a decision
+        whole["sha256"] = "0" * len(part["sha256"])
+    return {**whole, "placeholder": erased(part["placeholder"])} if part.get("placeholder") else whole
+
+
+def _blank_notes(part: Mapping[str, Any], item_ids: Collection[str]) -> Mapping[str, Any]:
+    """Notes about parts without the checksums of erased texts.
+
+    Which checksum belongs to an erased text is not known, so none of the token counts stays: they are counted again.
+    """
+    sources = {sha256: source for sha256, source in part.get("sources", {}).items() if source[0] not in item_ids}
+    return {**part, **{name: new for name, new in (("tokens", {}), ("sources", sources)) if name in part}}
+
+
+class Quotes:
+    """Finds other texts with a line of the erased contents, or with one of their longest words."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        whole = list(texts)
+        lines = {line.strip() for text in whole for line in text.splitlines()}
+        words = {word for text in whole for word in text.split() if len(word) >= _WORD_CHARS}
+        self._lines = frozenset(line for line in lines if len(line) >= _QUOTE_CHARS)
+        self._longest = [*sorted(self._lines, key=len)[-_QUOTES:], *sorted(words, key=len)[-_QUOTES:]]
+
+    def found_in(self, text: str) -> bool:
+        """Whether the text has one of them."""
+        return any(line.strip() in self._lines for line in text.splitlines()) or any(
+            piece in text for piece in self._longest
+        )
+
+
+def text_of(content: object) -> str:
+    """A content, or arguments, as a text."""
+    if isinstance(content, str):
+        return content
+    return json_codec.dumps_text(list(content) if isinstance(content, Sequence) else content)
+
+
+def in_archives(item_ids: Collection[str]) -> Callable[[str, Any], Any]:
+    """The function that changes an archive's contents so that nothing of these items is in it."""
+    return lambda item_id, content: erased(content) if item_id in item_ids else content

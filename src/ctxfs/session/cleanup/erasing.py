@@ -1,0 +1,396 @@
+"""Erase contents for good: from their files, the journal's lines, archives and everything derived from them.
+
+The tombstones are durable first: from then on, no reader gets the contents. Then the files are deleted, and the
+archives and the journal are rewritten, each in one step; each line of the journal keeps its number and its length.
+After a crash between these steps the session can still be opened; erasing the same items again finishes the rest. In a
+store on a server, all of this is done as its one writer, so that a writer that was silent before is refused afterwards.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import anyio
+
+from ctxfs.errors import ConfigError, CorruptContent, CtxfsError, NotStored, SessionNotFound, UnknownItem, WriteFailed
+from ctxfs.session.archive import rewritten_archive
+from ctxfs.session.cleanup.eraser import Eraser, Held, Quotes, held, in_archives, related, text_of
+from ctxfs.session.content.blocks import index_name
+from ctxfs.session.content.file import ContentFile
+from ctxfs.session.content.reader import ContentReader
+from ctxfs.session.content.stored import Stored
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.journal import rewritten
+from ctxfs.session.journal_writer import Commit
+from ctxfs.session.listing.summary import problem_of
+from ctxfs.session.records import ContentRemoved, Record
+from ctxfs.storage.base import DirectoryStore, RewritingStore, SharedStore, Store
+from ctxfs.storage.local import read_log_now
+from ctxfs.storage.port import FileSystem
+from ctxfs.storage.sessions import SessionStores, session_ids
+from ctxfs.storage.threads import run_to_completion
+from ctxfs.storage.urls import resolved_stores
+from ctxfs.storage.workspace_catalogue import catalogue_file
+from ctxfs.text.steps import run_in_steps
+
+__all__ = ["ErasedItem", "Erasure", "erase", "erase_in", "erase_plan"]
+
+logger = logging.getLogger("ctxfs.session")
+
+_OPENED_AT_ONCE = 16
+"""How many other sessions are examined at the same time."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]+")
+"""An id that is the same in JSON."""
+
+_FIGURES = "the id, size, lines and tokens of each item: the sums of the session"
+_ELSEWHERE = "sessions elsewhere, and what a framework, a provider or a log has kept"
+_LEFT_IN_DIRECTORY = (
+    _FIGURES,
+    "exports of this session, and backups of its directory",
+    _ELSEWHERE,
+    "the blocks of the disk that held it, until they are written again",
+)
+_LEFT_IN_STORE = (
+    _FIGURES,
+    "exports of this session, and copies of it in a directory or another store",
+    _ELSEWHERE,
+    "read caches other than the one of this URL (?cache=DIR): remove their directories",
+    "earlier versions, snapshots and backups of the bucket or database",
+    "a database's dead rows, until it has vacuumed them",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedItem:
+    """An item that is erased. ``name``: its file in the session; ``size_bytes``: what the content took."""
+
+    item_id: str
+    name: str
+    size_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasure:
+    """What erasing removes from a session, and what it does not reach.
+
+    ``archives``: ids of the archives with an erased item; they are rewritten. ``quoted_in``: other items, and notes,
+    with a line or a long word of an erased content; they are kept: erase them too if they must go.
+    ``other_sessions``: those in the same place that share the content, such as forks. ``not_reached``: whatever else
+    may hold it, as one line each.
+    """
+
+    session_id: str
+    items: tuple[ErasedItem, ...]
+    archives: tuple[str, ...]
+    quoted_in: tuple[str, ...]
+    other_sessions: tuple[str, ...]
+    not_reached: tuple[str, ...]
+
+
+async def erase_plan(
+    session_id: str,
+    item_ids: Sequence[str],
+    *,
+    root_path: str | Path | None = None,
+    store: SessionStores | str | None = None,
+) -> Erasure:
+    """Say what ``erase`` with the same arguments would do; nothing is changed. Raises what ``erase`` raises."""
+    stores = await resolved_stores(root_path, store)
+    one = _rewriting(stores, session_id)
+    async with ContextFileSystem(session_id, root_path=stores.directory, store=one, read_only=True) as fs:
+        records = await fs.history()
+        found = await run_in_steps(lambda: held(records))
+        return await _with_others(await _plan(fs, one, found, item_ids), found, stores)
+
+
+async def erase(
+    session_id: str,
+    item_ids: Sequence[str],
+    *,
+    root_path: str | Path | None = None,
+    store: SessionStores | str | None = None,
+    by: str = "ctxfs.session.erase",
+    reason: str = "for good",
+    clock: Callable[[], float] = time.time,
+    fs: FileSystem | None = None,
+) -> Erasure:
+    """Erase contents for good: their files, and every copy in the journal, in archives and in derived data.
+
+    The id of an item and its size remain, and a note of who erased it, why and when. All other items stay as they were.
+    Erasing an item again finishes what a crash cut short.
+
+    Args:
+        session_id: the session.
+        item_ids: the items, as ``ctxfs ls`` and placeholders name them; ids, file names or paths.
+        root_path: the directory that holds sessions; None means ``~/.agent/context``.
+        store: where sessions are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``. The session is taken
+            over as by any writer. The contents are also removed from the ``ReadCache`` of this place.
+        by: who erases them; later readers are shown this.
+        reason: why, for the same readers; it stays in the session, so it must not reveal the content.
+        clock: gives seconds since the epoch.
+        fs: used instead of the operating system's calls, in a directory.
+
+    Raises:
+        UnknownItem: no item with that name was ever in the session; nothing is erased.
+        ConfigError: no item was given, or the store is one of your own without ``rewrite``.
+        SessionLocked: an agent writes to it; in a ``store``, it did so within its lease.
+        SessionNotFound: there is no such session.
+        WriteFailed, OutcomeUnknown: something cannot be written: erase the same items again.
+
+    """
+    stores = await resolved_stores(root_path, store, fs=fs)
+    one = _rewriting(stores, session_id)
+    session = ContextFileSystem(session_id, root_path=stores.directory, store=one, clock=clock)
+    await session.open(create=False)
+    try:
+        records = await session.history()
+        found = await run_in_steps(lambda: held(records))
+        plan = await _with_others(await _plan(session, one, found, item_ids), found, stores)
+        await _carry_out(session, one, found, plan, by=by, reason=reason, now=clock())
+    finally:
+        await session.close()
+    if stores.directory is not None:
+        await run_to_completion(catalogue_file(stores.directory).discard)
+    logger.info("session %s: %s erased %d contents", session_id, by, len(plan.items))
+    return plan
+
+
+async def erase_in(
+    fs: ContextFileSystem, store: RewritingStore, item_ids: Sequence[str], *, by: str, reason: str, now: float
+) -> Erasure:
+    """Erase contents of a session that is open for writing on ``store``.
+
+    The session has to be opened again afterwards, since its state in memory still has them. Other sessions are not
+    examined. Raises what ``erase`` raises.
+    """
+    records = await fs.history()
+    found = await run_in_steps(lambda: held(records))
+    plan = await _plan(fs, store, found, item_ids)
+    await _carry_out(fs, store, found, plan, by=by, reason=reason, now=now)
+    return plan
+
+
+def _rewriting(stores: SessionStores, session_id: str) -> RewritingStore:
+    store = stores.store(session_id)
+    if not isinstance(store, RewritingStore):
+        raise ConfigError(f"{stores.url} cannot remove a content for good: its store needs `rewrite`")
+    return store
+
+
+async def _with_others(plan: Erasure, found: Held, stores: SessionStores) -> Erasure:
+    sharing = await _sharing(plan.session_id, found, [item.item_id for item in plan.items], stores)
+    return replace(plan, other_sessions=sharing)
+
+
+async def _plan(fs: ContextFileSystem, store: Store, found: Held, item_ids: Sequence[str]) -> Erasure:
+    if not item_ids:
+        raise ConfigError("no item to erase: name at least one, as `ctxfs ls` shows it")
+    known = found.items.keys() | found.stored.keys() | found.tombstones.keys()
+    wanted = [item_id if item_id in known else fs.find(item_id) for item_id in item_ids]
+    if None in wanted:
+        raise UnknownItem(item_ids[wanted.index(None)])
+    asked = [item_id for item_id in wanted if item_id is not None]
+    reasons = await run_in_steps(lambda: related(found, asked))
+    contents = [await _content(fs, found, item_id) for item_id in reasons]
+    quotes = await run_in_steps(lambda: Quotes(contents))
+    others = [item_id for item_id in (found.items | found.stored) if item_id not in reasons]
+    archives = [a for a, ids in found.archives.items() if a not in reasons and not ids.isdisjoint(reasons)]
+    quoting = list[str]()
+    for item_id in others:
+        texts = [*found.texts.get(item_id, []), "" if item_id in archives else await _content(fs, found, item_id)]
+        if await run_in_steps(partial(_quotes_in, quotes, texts)):
+            quoting.append(item_id)
+    quoting += [f"note {number}" for number, text in found.notes.items() if quotes.found_in(text)]
+    damages = [f"damaged lines of the journal ({len(fs.recovery.damages):,})"] if fs.recovery.damages else []
+    damages += [f"the archive {one}, which cannot be read" for one in archives if not await _old(store, found, one)]
+    return Erasure(
+        session_id=fs.session_id,
+        items=tuple(_erased(found, item_id, why) for item_id, why in reasons.items()),
+        archives=tuple(archives),
+        quoted_in=tuple(quoting),
+        other_sessions=(),
+        not_reached=(*damages, *(_LEFT_IN_DIRECTORY if isinstance(store, DirectoryStore) else _LEFT_IN_STORE)),
+    )
+
+
+def _quotes_in(quotes: Quotes, texts: Sequence[str]) -> bool:
+    return any(quotes.found_in(text) for text in texts)
+
+
+def _erased(found: Held, item_id: str, why: str) -> ErasedItem:
+    if (stored := found.stored.get(item_id)) is not None:
+        return ErasedItem(item_id=item_id, name=stored[-1].name, size_bytes=stored[-1].size_bytes, reason=why)
+    if (gone := found.tombstones.get(item_id)) is not None:
+        return ErasedItem(item_id=item_id, name=gone.name, size_bytes=gone.size_bytes, reason=why)
+    size = len(found.texts[item_id][0].encode("utf-8", "surrogatepass"))
+    return ErasedItem(item_id=item_id, name=found.items[item_id].name, size_bytes=size, reason=why)
+
+
+async def _content(fs: ContextFileSystem, found: Held, item_id: str) -> str:
+    """The content of an item when it entered, as far as it can be read."""
+    if item_id in fs.state.stored:
+        try:
+            return text_of(await fs.load(item_id))
+        except (CorruptContent, NotStored):  # a damaged one is erased like any other
+            return ""
+    return found.texts.get(item_id, [""])[0]
+
+
+async def _sharing(session_id: str, found: Held, item_ids: Collection[str], stores: SessionStores) -> tuple[str, ...]:
+    """The other sessions of the place that have one of the contents, or the history to which it belonged."""
+    digests = {stored.digest for item_id in item_ids for stored in found.stored.get(item_id, [])}
+    marks = [digest.encode() for digest in digests] + [_mark(item_id) for item_id in item_ids]
+    family, origins, sharing = {session_id, found.forked_from} - {""}, dict[str, str](), list[str]()
+    limit = anyio.CapacityLimiter(_OPENED_AT_ONCE)
+
+    async def look(name: str) -> None:
+        async with limit:
+            if not await _may_share(stores, name, marks):
+                return
+            try:
+                async with ContextFileSystem(name, store=stores, read_only=True) as other:
+                    if any(stored.digest in digests for stored in other.state.stored.values()):
+                        sharing.append(name)
+                    elif not other.state.ids.isdisjoint(item_ids):
+                        origins[name] = held(await other.history()).forked_from
+            except SessionNotFound:  # it has just been removed
+                return
+            except Exception as error:  # noqa: BLE001 - it may share the content all the same
+                sharing.append(f"{name} ({problem_of(name, error)})")
+
+    async with anyio.create_task_group() as group:
+        for name in await session_ids(stores):
+            if name != session_id:
+                group.start_soon(look, name)
+    before = 0
+    while before != len(family):
+        before = len(family)
+        family.update(name for name, origin in origins.items() if origin in family)
+    return tuple(sorted({*sharing, *(family & origins.keys())}))
+
+
+def _mark(item_id: str) -> bytes:
+    """Bytes that occur in the journal of any session with such an item."""
+    return item_id.encode() if _PLAIN.fullmatch(item_id) else b""
+
+
+async def _may_share(stores: SessionStores, session_id: str, marks: Sequence[bytes]) -> bool:
+    """Whether a session has to be opened to know; for most, a look at the bytes of the journal rules it out."""
+    if (root := stores.directory) is None:
+        return True
+
+    def look() -> bool:
+        try:
+            log = read_log_now(root, session_id)
+        except CtxfsError:
+            return True
+        return not log or any(mark in log for mark in marks)
+
+    return await run_to_completion(look)
+
+
+async def _carry_out(
+    fs: ContextFileSystem, store: RewritingStore, found: Held, plan: Erasure, *, by: str, reason: str, now: float
+) -> None:
+    item_ids = [item.item_id for item in plan.items]
+    archives = [file for archive in plan.archives if (file := await _new_archive(store, found, archive, item_ids))]
+    checksums = {archive: found.stored[archive][-1].digest for archive in plan.archives if archive in found.stored}
+    checksums |= {file.item_id: file.stored.digest for file in archives}
+    log = await store.read_log()
+    # What cannot be done is found before anything changes.
+    await run_in_steps(lambda: rewritten(log, Eraser(item_ids, checksums)))
+    tombstones = [
+        _tombstone(found, item, now, by, reason) for item in plan.items if not _is_erased(found, item.item_id)
+    ]
+    records: list[Record] = [*tombstones, *(file.stored for file in archives)]
+    together = isinstance(store, SharedStore)  # else a file can only be replaced after the commit
+    if records:
+        await fs.writer.journal.commit(Commit(records=records, replacing=archives if together else ()))
+    try:
+        await _remove_bytes(store, plan, checksums, [] if together else archives)
+    except WriteFailed as error:
+        left = "no reader is given what was erased, but the place still holds it: erase the same items again"
+        raise WriteFailed(plan.session_id, f"{error.reason}; {left}") from error
+
+
+async def _remove_bytes(
+    store: RewritingStore, plan: Erasure, checksums: Mapping[str, str], archives: Sequence[ContentFile]
+) -> None:
+    """Remove the contents from files, archives and log, once their tombstones are durable.
+
+    ``checksums``: those of the archives without the contents. ``archives``: the new ones that are not written yet.
+    """
+    gone = [name for item in plan.items for name in (item.name, index_name(item.name))]
+    await store.delete([*gone, *(index_name(file.name) for file in archives)])
+    for file in archives:
+        await store.replace(file.name, file)
+    log = await store.read_log()
+    eraser = Eraser([item.item_id for item in plan.items], checksums)
+    new = await run_in_steps(lambda: rewritten(log, eraser))
+    if new != log or isinstance(store, SharedStore):  # a server may still hold deleted bytes
+        await store.rewrite(new)
+
+
+def _is_erased(found: Held, item_id: str) -> bool:
+    gone = found.tombstones.get(item_id)
+    return gone is not None and gone.erased
+
+
+def _tombstone(found: Held, item: ErasedItem, now: float, by: str, reason: str) -> ContentRemoved:
+    if (gone := found.tombstones.get(item.item_id)) is not None:
+        return replace(gone, erased=True, removed_at=now, by=by, reason=reason)
+    if (stored := found.stored.get(item.item_id)) is not None:
+        return replace(ContentRemoved.of(stored[-1], removed_at=now, by=by, reason=reason), erased=True)
+    added = found.items[item.item_id]
+    text = found.texts[item.item_id][0]
+    return ContentRemoved(
+        item_id=item.item_id,
+        item_type=added.item_type,
+        name=item.name,
+        tool_name=added.tool_name or "",
+        size_bytes=item.size_bytes,
+        lines=text.count("\n") + (not text.endswith("\n")),
+        removed_at=now,
+        by=by,
+        reason=reason,
+        erased=True,
+    )
+
+
+async def _old(store: Store, found: Held, archive: str) -> tuple[Stored, str] | None:
+    """An archive's record and text: the last record that fits its file, which after a crash may be the one before."""
+    for stored in reversed(found.stored.get(archive, [])):
+        try:
+            return stored, text_of(await ContentReader(store, stored).load())
+        except (CorruptContent, NotStored):
+            continue
+    return None
+
+
+async def _new_archive(store: Store, found: Held, archive: str, item_ids: Collection[str]) -> ContentFile | None:
+    """The archive without the items, once it was iterated; None if there is nothing to write."""
+    old = await _old(store, found, archive)
+    if old is None:
+        return None
+    stored, text = old
+    new = await run_in_steps(lambda: rewritten_archive(text, in_archives(item_ids)))
+    if new == text and stored is found.stored[archive][-1]:
+        return None
+    file = ContentFile(
+        new,
+        item_id=archive,
+        item_type=stored.item_type,
+        name=stored.name,
+        raw=stored.raw,
+        offloaded_at=stored.offloaded_at,
+        extra={name: value for name, value in stored.metadata.items() if name != "encoding"},
+        compressed=bool(stored.compression),
+    )
+    await run_in_steps(lambda: sum(map(len, file)))
+    return file

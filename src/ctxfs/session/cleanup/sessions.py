@@ -1,0 +1,197 @@
+"""Forget whole sessions: a plan is made, shown, and carried out; each session leaves a tombstone."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ctxfs.errors import CtxfsError, QuotaExceeded
+from ctxfs.errors.checks import require_int
+from ctxfs.session.cleanup.policy import ForgetPlan, ForgetPolicy, Verdict, plan_forget
+from ctxfs.session.cleanup.sharing import counted_once
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.journal_writer import Commit
+from ctxfs.session.records import SessionTagged
+from ctxfs.storage.sessions import SessionStores, has_writer
+from ctxfs.storage.threads import run_to_completion
+from ctxfs.storage.urls import resolved_stores
+
+__all__ = ["Forgotten", "carry_out", "forget", "forget_plan", "keep_quota", "quota", "tag_session"]
+
+Clock = Callable[[], float]
+
+logger = logging.getLogger("ctxfs.session")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """What ``forget`` did: its plan, the removed sessions, and why others of the plan could not be removed."""
+
+    plan: ForgetPlan
+    removed: tuple[Verdict, ...]
+    failed: tuple[tuple[Verdict, str], ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the removed sessions."""
+        return sum(verdict.size_bytes for verdict in self.removed)
+
+
+async def forget_plan(
+    policy: ForgetPolicy,
+    *,
+    root_path: str | Path | None = None,
+    store: SessionStores | str | None = None,
+    clock: Clock = time.time,
+) -> ForgetPlan:
+    """Decide which sessions of a place a policy forgets; nothing is changed.
+
+    A file that several sessions share, such as forks, counts for the newest of them. ``root_path``: None means
+    ``~/.agent/context``; ``store``: see ``AgentConfig.store``. Raises ``ConfigError`` if it cannot be read.
+    """
+    return await _plan(policy, await resolved_stores(root_path, store), clock, running=())
+
+
+async def _plan(policy: ForgetPolicy, stores: SessionStores, clock: Clock, *, running: Collection[str]) -> ForgetPlan:
+    """Plan with sessions that must stay: ``running``, and every session that has a writer."""
+    summaries = await counted_once(stores)
+    written = await run_to_completion(
+        lambda: {summary.session_id for summary in summaries if has_writer(stores, summary.session_id)}
+    )
+    return plan_forget(summaries, policy, now=clock(), running={*written, *running})
+
+
+async def forget(
+    policy: ForgetPolicy,
+    *,
+    root_path: str | Path | None = None,
+    store: SessionStores | str | None = None,
+    by: str = "ctxfs.session.forget",
+    clock: Clock = time.time,
+) -> Forgotten:
+    """Remove the sessions of a place that a policy forgets, each as a whole or not at all.
+
+    ``by`` names who removes them, and is shown to later readers; a ``store`` other than a directory keeps no
+    tombstone. A session that an agent has begun to write to is kept, and reported: in such a store, one that was
+    written to within its lease. Raises ``ConfigError`` if the place cannot be read.
+    """
+    stores = await resolved_stores(root_path, store)
+    return await carry_out(await forget_plan(policy, store=stores, clock=clock), store=stores, by=by, clock=clock)
+
+
+async def carry_out(
+    plan: ForgetPlan,
+    *,
+    root_path: str | Path | None = None,
+    store: SessionStores | str | None = None,
+    by: str = "ctxfs.session.forget",
+    clock: Clock = time.time,
+) -> Forgotten:
+    """Remove the sessions of a plan; see ``forget``."""
+    stores, removed, failed = await resolved_stores(root_path, store), list[Verdict](), list[tuple[Verdict, str]]()
+    for verdict in plan.forgotten:
+        tombstone = {
+            "session_id": verdict.session_id,
+            "removed_at": clock(),
+            "by": by,
+            "reason": verdict.reason,
+            "contents": verdict.contents,
+            "size_bytes": verdict.size_bytes,
+        }
+        try:
+            await stores.remove(verdict.session_id, tombstone=tombstone)
+        except CtxfsError as error:
+            failed.append((verdict, str(error)))
+        else:
+            removed.append(verdict)
+            logger.info("session %s was removed by %s: %s", verdict.session_id, by, verdict.reason)
+    return Forgotten(plan=plan, removed=tuple(removed), failed=tuple(failed))
+
+
+async def keep_quota(
+    max_bytes: int,
+    *,
+    policy: ForgetPolicy | None = None,
+    root_path: str | Path | None = None,
+    by: str = "ctxfs.session.keep_quota",
+    keep: Collection[str] = (),
+    clock: Clock = time.time,
+) -> Forgotten | None:
+    """Keep the sessions under a root within ``max_bytes``: call it before a new session is begun.
+
+    Args:
+        max_bytes: how many bytes they may take up together.
+        policy: which sessions may be forgotten for that, the oldest first, and no more than needed; its own limit is
+            not used. None: none may, and the quota only refuses.
+        root_path: the directory that holds sessions; None means ``~/.agent/context``.
+        by: who removes them; later readers are shown this.
+        keep: ids of sessions that stay, whatever the policy says.
+        clock: gives seconds since the epoch.
+
+    Returns what was forgotten, which is also logged as a warning; None if they fit.
+
+    Raises:
+        QuotaExceeded: they take up more, even after all that may be was forgotten; those sessions are gone.
+        ConfigError: a bound that cannot work, or a root that cannot be read.
+
+    """
+    require_int("max_bytes", max_bytes, at_least=0)
+    stores = await resolved_stores(root_path)
+    used = sum(summary.disk_bytes for summary in await counted_once(stores))
+    if used <= max_bytes:
+        return None
+    done = None
+    if policy is not None:
+        bounded = replace(policy, max_size_bytes=max_bytes)
+        done = await carry_out(await _plan(bounded, stores, clock, running=keep), store=stores, by=by, clock=clock)
+        used -= done.size_bytes
+        text = "%s: %d sessions were forgotten, %d bytes, to keep the quota of %d bytes"
+        logger.warning(text, stores.directory, len(done.removed), done.size_bytes, max_bytes)
+    if used > max_bytes:
+        raise QuotaExceeded(str(stores.directory), used, max_bytes)
+    return done
+
+
+def quota(max_bytes: int, *, policy: ForgetPolicy | None = None) -> Callable[[Path], Awaitable[None]]:
+    """Return a ``keep_quota`` for ``AgentConfig(on_open=…)``: every agent checks before it opens its session.
+
+    An agent is refused (``QuotaExceeded``) if the sessions exceed ``max_bytes``, unless ``policy`` says what may be
+    forgotten first. The session that it opens is never forgotten for that. Raises ``ConfigError``.
+    """
+    require_int("max_bytes", max_bytes, at_least=0)
+
+    async def on_open(session: Path) -> None:
+        await keep_quota(
+            max_bytes, policy=policy, root_path=session.parent, by="ctxfs.session.quota", keep=(session.name,)
+        )
+
+    return on_open
+
+
+async def tag_session(
+    session_id: str,
+    *,
+    add: Sequence[str] = (),
+    remove: Sequence[str] = (),
+    root_path: str | Path | None = None,
+    store: SessionStores | str | None = None,
+) -> tuple[str, ...]:
+    """Add tags to a session, remove others, and return its tags; ``ForgetPolicy`` selects sessions by them.
+
+    Raises ``SessionLocked`` while another writer has it, ``SessionNotFound`` and ``WriteFailed``.
+    """
+    # Opening for writing adds lines to the journal: a session that has these tags already stays as old as it was.
+    async with ContextFileSystem(session_id, root_path=root_path, store=store, read_only=True) as reader:
+        tags = tuple(sorted({*reader.state.tags, *add} - {*remove}))
+        if tags == reader.state.tags:
+            return tags
+    fs = ContextFileSystem(session_id, root_path=root_path, store=store)
+    await fs.open(create=False)
+    try:
+        tags = tuple(sorted({*fs.state.tags, *add} - {*remove}))
+        if tags != fs.state.tags:
+            await fs.writer.journal.commit(Commit(records=[SessionTagged(tags=tags)]))
+        return tags
+    finally:
+        await fs.close()

@@ -1,0 +1,119 @@
+"""How much of the disk is taken up, by session, by tool, by item."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ctxfs.session.cleanup.live import file_bytes
+from ctxfs.session.cleanup.sharing import shared_with_newer
+from ctxfs.session.content.stored import Stored
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.listing.catalogue import list_summaries
+from ctxfs.session.listing.summary import problem_of
+from ctxfs.storage.sessions import SessionStores, session_ids
+from ctxfs.storage.threads import run_to_completion
+from ctxfs.storage.urls import resolved_stores
+
+__all__ = ["DiskUsage", "usage_by_item", "usage_by_session", "usage_by_tool"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskUsage:
+    """How much one session, one tool or one item takes up.
+
+    ``size_bytes`` is the size of its files: for a session all of them, else those of contents. ``content_bytes`` is the
+    size of the contents without compression, ``contents`` their number. ``session_id`` is "" for a tool of several.
+    ``shared_bytes``: for a session, how much of ``size_bytes`` is in files that a newer session, such as a fork,
+    shares; the sessions together take up the sum of ``size_bytes``, less all of these.
+    """
+
+    name: str
+    session_id: str
+    size_bytes: int
+    content_bytes: int
+    contents: int
+    shared_bytes: int = 0
+
+
+async def usage_by_session(
+    root_path: str | Path | None = None, *, store: SessionStores | str | None = None
+) -> tuple[DiskUsage, ...]:
+    """Return how much each session takes up, the largest first. Raises ``ConfigError`` if the place cannot be read.
+
+    In a ``store`` other than a directory, no files are shared, and this is what the session itself holds.
+    """
+    stores = await resolved_stores(root_path, store)
+    summaries, root = await list_summaries(stores), stores.directory
+    shared = {} if root is None else await run_to_completion(lambda: shared_with_newer(root, summaries))
+    return _largest_first(
+        DiskUsage(
+            name=summary.session_id,
+            session_id=summary.session_id,
+            size_bytes=summary.disk_bytes,
+            content_bytes=summary.stored_bytes,
+            contents=summary.stored,
+            shared_bytes=shared.get(summary.session_id, 0),
+        )
+        for summary in summaries
+    )
+
+
+async def usage_by_tool(
+    session_id: str | None = None,
+    *,
+    root_path: str | Path | None = None,
+    store: SessionStores | str | None = None,
+) -> tuple[DiskUsage, ...]:
+    """Return how much the contents of each tool take up, the largest first; ``session_id``: None means all sessions.
+
+    Contents of no tool are listed under their type, such as ``user_message``.
+    """
+    sums: dict[str, DiskUsage] = {}
+    for item in await usage_by_item(session_id, root_path=root_path, store=store, by_tool=True):
+        before = sums.get(item.name)
+        sums[item.name] = DiskUsage(
+            name=item.name,
+            session_id=session_id or "",
+            size_bytes=item.size_bytes + (before.size_bytes if before else 0),
+            content_bytes=item.content_bytes + (before.content_bytes if before else 0),
+            contents=1 + (before.contents if before else 0),
+        )
+    return _largest_first(sums.values())
+
+
+async def usage_by_item(
+    session_id: str | None = None,
+    *,
+    root_path: str | Path | None = None,
+    store: SessionStores | str | None = None,
+    by_tool: bool = False,
+) -> tuple[DiskUsage, ...]:
+    """Return how much each content takes up, the largest first; ``session_id``: None means all sessions.
+
+    ``by_tool`` names each item by its tool. Sessions that cannot be read are left out; if one session is given and
+    cannot be opened, that error is raised.
+    """
+    stores, found = await resolved_stores(root_path, store), list[DiskUsage]()
+    for name in await session_ids(stores) if session_id is None else [session_id]:
+        try:
+            async with ContextFileSystem(name, store=stores, read_only=True) as fs:
+                found += [_usage(stored, name, by_tool=by_tool) for stored in fs.state.stored.values()]
+        except Exception as error:
+            if session_id is not None:
+                raise
+            problem_of(name, error)  # it is left out, but a defect of ours is logged
+    return _largest_first(found)
+
+
+def _usage(stored: Stored, session_id: str, *, by_tool: bool) -> DiskUsage:
+    return DiskUsage(
+        name=(stored.tool_name or str(stored.item_type)) if by_tool else stored.item_id,
+        session_id=session_id,
+        size_bytes=file_bytes(stored),
+        content_bytes=stored.size_bytes,
+        contents=1,
+    )
+
+
+def _largest_first(found: Iterable[DiskUsage]) -> tuple[DiskUsage, ...]:
+    return tuple(sorted(found, key=lambda usage: (-usage.size_bytes, usage.session_id, usage.name)))

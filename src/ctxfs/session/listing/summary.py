@@ -1,0 +1,219 @@
+"""What a session is as a whole: its size, its age, its tokens, its models, what its calls cost and what is damaged."""
+
+import logging
+import os
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ctxfs.errors import ConfigError, ContentGone, CtxfsError
+from ctxfs.session.damaged import DamagedContent, detail_of
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.paid import Paid
+from ctxfs.session.timeline.costs import account
+from ctxfs.session.timeline.effect import Effect, effect
+from ctxfs.storage.log_file import LOG_NAME
+from ctxfs.storage.sessions import SessionFound, SessionStores
+from ctxfs.storage.threads import run_to_completion
+from ctxfs.text.steps import run_in_steps
+
+__all__ = [
+    "Outside",
+    "SessionSummary",
+    "changed_at",
+    "file_stats",
+    "looked_at",
+    "problem_of",
+    "summarize",
+    "summarize_in",
+]
+
+logger = logging.getLogger("ctxfs.session")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSummary:
+    """A session as it was when its journal or its files changed last.
+
+    ``changed_at`` is in seconds since the epoch. ``error``: why it cannot be read, and nothing else is known then; else
+    None. ``calls`` counts the calls of a model, ``items`` what the context holds: ``context_tokens`` now,
+    ``content_tokens`` with everything in it. Where a framework owns the history there are no items, and both are the
+    tokens of the last prompt that was billed. ``stored`` contents have ``stored_bytes``; ``disk_bytes`` is what all its
+    files hold. ``cost_usd``: what the calls cost at list prices; None if those of a model are not known.
+    ``saved_tokens``: what evictions saved, less what they cost, in uncached input tokens, and ``saved_usd`` the same in
+    dollars; None: nothing was evicted, or it is not known. ``too_long_from``: the first call whose context would not
+    have fitted the window without eviction, so that savings are counted up to there; None: all would have fitted.
+    ``damages``: a line for each that was found; contents outside of the context were only checked to exist.
+    """
+
+    session_id: str
+    changed_at: float
+    error: str | None = None
+    calls: int = 0
+    items: int = 0
+    context_tokens: int = 0
+    content_tokens: int = 0
+    stored: int = 0
+    stored_bytes: int = 0
+    disk_bytes: int = 0
+    models: tuple[str, ...] = ()
+    cost_usd: float | None = None
+    saved_tokens: int | None = None
+    saved_usd: float | None = None
+    too_long_from: int | None = None
+    damages: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether it cannot be read, or something in it is damaged."""
+        return self.error is not None or bool(self.damages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What a session's directory shows: when it changed, what its files hold, and the directories in it, relative."""
+
+    changed_at: float
+    disk_bytes: int
+    directories: tuple[str, ...]
+
+
+def looked_at(session: Path) -> Outside:
+    """Look at a session's directory. Raises OSError when it is not there."""
+    inside, size = list[str](), 0
+    for entry in _entries(str(session)):
+        if _is_directory(entry):
+            inside.append(entry.path[len(str(session)) + 1 :])
+        elif (status := _status(entry)) is not None:
+            size += status.st_size
+    return Outside(changed_at=changed_at(session), disk_bytes=size, directories=tuple(sorted(inside)))
+
+
+async def summarize(root: Path, session_id: str, outside: Outside | None = None) -> SessionSummary:
+    """Read a session; one that cannot be read has an ``error``. Raises OSError when it is not there.
+
+    ``outside``: what ``looked_at`` returned, if that is known.
+    """
+    if outside is None:
+        outside = await run_to_completion(lambda: looked_at(root / session_id))
+    changed, disk_bytes = outside.changed_at, outside.disk_bytes
+    fs = ContextFileSystem(session_id, root_path=root, read_only=True)
+    try:
+        async with fs:
+            return await _summary(fs, changed, disk_bytes)
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one session must not hide the others
+        problem = problem_of(session_id, error)
+        return SessionSummary(session_id=session_id, changed_at=changed, error=problem, disk_bytes=disk_bytes)
+
+
+async def summarize_in(stores: SessionStores, found: SessionFound) -> SessionSummary:
+    """Read a session that is in no directory; one that cannot be read has an ``error``."""
+    try:
+        store = stores.store(found.session_id)
+        async with ContextFileSystem(found.session_id, store=store, read_only=True) as fs:
+            size = sum([await store.size(name) for name in await store.names()]) + len(await store.read_log())
+            return await _summary(fs, found.changed_at, size)
+    except Exception as error:  # noqa: BLE001 - as above
+        problem = problem_of(found.session_id, error)
+        return SessionSummary(session_id=found.session_id, changed_at=found.changed_at, error=problem)
+
+
+def problem_of(session_id: str, error: Exception) -> str:
+    """What is wrong with one session of many, in one line, for a command that goes on with the others.
+
+    Anything but an error of ours is a defect of ctxfs: it is logged with its traceback, and the line says so.
+    """
+    if isinstance(error, CtxfsError):
+        return str(error)
+    logger.error("session %s cannot be read, because of a defect of ctxfs", session_id, exc_info=error)
+    what = f"a defect of ctxfs ({type(error).__name__})"
+    return f"session {session_id} cannot be read, because of {what}; its journal and files are as they were"
+
+
+async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> SessionSummary:
+    held = await fs.items(load=False)
+    last_prompt = fs.state.calls[-1].usage.total_input_tokens if fs.state.calls and not held else 0
+    stored = fs.state.stored.values()
+    eviction = fs.state.eviction
+    did = await _effect(fs)
+    return SessionSummary(
+        session_id=fs.session_id,
+        changed_at=changed,
+        calls=len(fs.state.calls),
+        items=len(held),
+        context_tokens=last_prompt + sum(item.token_count for item in held),
+        content_tokens=last_prompt + sum(item.content_tokens for item in held),
+        stored=len(stored),
+        stored_bytes=sum(content.size_bytes for content in stored),
+        disk_bytes=disk_bytes,
+        models=tuple(sorted({call.model for call in fs.state.calls if call.model})),
+        cost_usd=Paid(None, ttl_s=0.0 if eviction is None else eviction.ttl_s).usd(fs.state.calls),
+        saved_tokens=None if did is None else round(did.net),
+        saved_usd=None if did is None else did.net_usd,
+        too_long_from=None if did is None else did.too_long_from,
+        damages=(*fs.recovery.damage_lines, *[str(found) async for found in _damaged(fs)]),
+        tags=fs.state.tags,
+    )
+
+
+async def _effect(fs: ContextFileSystem) -> Effect | None:
+    """What evictions did; None: nothing was evicted, or another version recorded the prices."""
+    records = await fs.history()
+    try:
+        did = await run_in_steps(lambda: effect(account(records), fs.state.eviction))
+    except ConfigError:
+        return None
+    return did if did.evictions else None
+
+
+async def _damaged(fs: ContextFileSystem) -> AsyncIterator[DamagedContent]:
+    """The contents of the context that cannot be read, but for those whose file is known to be missing."""
+    known = {found.item_id for found in fs.recovery.contents}
+    for item_id in [i for i in fs.state.items if i in fs.state.content_stored and i not in known]:
+        try:
+            await fs.reader(item_id).check()
+        except ContentGone:
+            continue
+        except CtxfsError as error:
+            if (detail := detail_of(error)) is None:
+                raise
+            yield DamagedContent(item_id=item_id, name=fs.state.items[item_id].name, detail=detail)
+
+
+def changed_at(session: Path) -> float:
+    """When the session in this directory changed last, in seconds since the epoch."""
+    journal = session / LOG_NAME
+    return (journal if journal.exists() else session).stat().st_mtime
+
+
+def file_stats(session: Path) -> Iterator[os.stat_result]:
+    """What the system knows of each file of a session."""
+    for entry in _entries(str(session)):
+        if not _is_directory(entry) and (status := _status(entry)) is not None:
+            yield status
+
+
+def _status(entry: "os.DirEntry[str]") -> os.stat_result | None:
+    try:
+        return entry.stat(follow_symlinks=False)
+    except FileNotFoundError:  # a file that its writer has put another one in the place of
+        return None
+
+
+def _entries(directory: str) -> Iterator["os.DirEntry[str]"]:
+    """Everything in a directory and those in it; nothing is followed out of it."""
+    try:
+        listed = list(os.scandir(directory))
+    except OSError:  # removed meanwhile, or not ours to read
+        return
+    for entry in listed:
+        yield entry
+        if _is_directory(entry):
+            yield from _entries(entry.path)
+
+
+def _is_directory(entry: "os.DirEntry[str]") -> bool:
+    return entry.is_dir(follow_symlinks=False)

@@ -1,0 +1,90 @@
+"""What the evictions of a session saved and cost in all, against never evicting. Pure."""
+
+from dataclasses import dataclass
+
+from ctxfs.errors import ConfigError
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
+from ctxfs.messages.models.prices import TTL_SECONDS, Prices
+from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
+from ctxfs.session.paid import Paid
+from ctxfs.session.records import EvictionSet
+from ctxfs.session.timeline.costs import Account
+
+__all__ = ["DEFAULT_RULES", "Effect", "compared_window", "effect", "recorded_rates"]
+
+DEFAULT_RULES = EvictionSet(
+    parameters=EvictionParameters().to_mapping(),
+    rates=ANTHROPIC_RATES.to_mapping(),
+    ttl_s=TTL_SECONDS["5m"],
+    digest_tokens=DEFAULT_DIGEST_TOKENS,
+)
+"""What is taken for the rules of a session that recorded none: the defaults."""
+
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What eviction did: how often it happened, and what it saved and cost in uncached input tokens.
+
+    ``saved``: what the calls since did not have to read. ``rewriting``: what writing the cache again cost.
+    ``reading_back``: what the lines cost that were read back. ``net`` is what is left of ``saved``. ``net_usd`` None:
+    the prices of the model are not known. ``too_long_from``: the first call whose context would not have fitted the
+    window without eviction; ``saved``, ``rewriting``, ``reading_back`` and ``net`` then count the calls before it only,
+    since the session could not have gone on. None: all calls would have fitted.
+    """
+
+    evictions: int
+    tokens_freed: int
+    saved: float
+    rewriting: float
+    read_backs: int
+    reading_back: float
+    net: float
+    net_usd: float | None
+    too_long_from: int | None = None
+
+
+def effect(costs: Account, rules: EvictionSet | None, *, prices: Prices | None = None) -> Effect:
+    """What evictions did by the account ``costs`` of a session with these ``rules``; None: with the defaults.
+
+    Dollars are at ``prices``; None means the list prices of the model of the last call on the context.
+
+    Raises:
+        ConfigError: another version recorded the rules, and they cannot be read.
+    """
+    model, rules = costs.model, rules or DEFAULT_RULES
+    listed = Paid(prices, ttl_s=rules.ttl_s).prices(model)
+    rates = recorded_rates(rules) or (Rates.of(listed) if listed else ANTHROPIC_RATES)
+    window_tokens = compared_window(rules, model)
+    saved = costs.saved(rates, window_tokens=window_tokens)
+    rewriting = costs.rewriting(rates, window_tokens=window_tokens)
+    reading_back = costs.reading_back(rates, window_tokens=window_tokens)
+    net = saved - rewriting - reading_back
+    return Effect(
+        evictions=len(costs.departures),
+        tokens_freed=sum(departure.tokens_freed for departure in costs.departures),
+        saved=saved,
+        rewriting=rewriting,
+        read_backs=len(costs.read_backs),
+        reading_back=reading_back,
+        net=net,
+        net_usd=net * listed.input / _MILLION if listed else None,
+        too_long_from=costs.too_long_from(window_tokens),
+    )
+
+
+def compared_window(rules: EvictionSet | None, model: str) -> int:
+    """The largest prompt of a session without eviction: as recorded, or as known, or assumed, of the model."""
+    recorded = None if rules is None else rules.window_tokens
+    return recorded or Budget.of_model(model, warns=False).limit_tokens
+
+
+def recorded_rates(rules: EvictionSet) -> Rates | None:
+    """The rates that the planner had; None if it had none. Raises ``ConfigError`` for rates of another version."""
+    try:
+        return Rates.from_mapping(rules.rates) if rules.rates else None
+    except ConfigError as error:
+        raise ConfigError(f"the session's prices cannot be read: {error}") from error

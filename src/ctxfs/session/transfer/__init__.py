@@ -1,0 +1,1 @@
+"""Export and import: a session as one file; copies of a session in two places."""

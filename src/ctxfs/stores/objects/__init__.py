@@ -1,0 +1,1 @@
+"""Sessions in an object store: `ObjectStore`, and the bucket that it needs."""

@@ -1,0 +1,48 @@
+"""Find the objects in a bucket that still hold data that the session no longer has. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ctxfs.stores.objects.segments import Append, Located, Piece, Put, is_segment_key
+
+__all__ = ["Leftovers"]
+
+
+@dataclass(slots=True)
+class Leftovers:
+    """The objects to remove so that a bucket holds only the current state of the session.
+
+    Args:
+        files: the session's files, each with the locations of its parts.
+        log: the session's log, as it will be.
+    """
+
+    files: Mapping[str, tuple[Located, ...]]
+    log: bytes
+    segments: set[str] = field(default_factory=set)
+    """The keys of the segments that hold data besides the current state, and of earlier whole segments."""
+    dead: set[Located] = field(default_factory=set)
+    """Contents, in any segment, that the session no longer has."""
+    _live: frozenset[Located] = field(init=False, repr=False)
+    _lines: frozenset[bytes] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._live = frozenset(at for parts in self.files.values() for at in parts)
+        self._lines = frozenset(self.log.split(b"\n"))
+
+    def look(self, key: str, piece: Piece) -> None:
+        """Take note of what a segment holds besides the current state."""
+        dead = {step.at for step in piece.steps if isinstance(step, Put)} - self._live
+        lines = {line for step in piece.steps if isinstance(step, Append) for line in step.data.split(b"\n")}
+        self.dead |= dead
+        if piece.head.whole or not lines <= self._lines or any(at.key == key for at in dead):
+            self.segments.add(key)
+
+    def moves(self, parts: Iterable[Located]) -> bool:
+        """Whether a content has to be written again, because a segment that holds part of it will be removed."""
+        return any(at.key in self.segments for at in parts)
+
+    def objects(self, keys: Collection[str]) -> list[str]:
+        """The keys of the objects to delete: all chunks, and separate contents that the session no longer has."""
+        live = {at.key for at in self._live}
+        return [key for key in keys if not is_segment_key(key) and key not in live]

@@ -1,0 +1,355 @@
+"""A session as a row of numbered, immutable segments, and the state that they add up to. Pure.
+
+Segment n holds one commit: contents, lines of the log, deletions. It has a key of its own, and is created by a request
+that fails if the key exists. This is the compare-and-swap: whoever creates segment n was the one writer at n, and a
+writer that has been taken over fails at its next number, whatever its clock says.
+
+A *whole* segment holds the complete state of the session, and the segments before it no longer count. It is written
+when bytes have to be removed for good. Earlier segments that hold such bytes are then made *void*, that is, replaced by
+empty objects: their numbers stay taken, since a writer that was asleep may wake up at one of them.
+
+A *chunk* holds the steps of many segments, so that opening a session reads few objects. Chunks are derived data: each
+is true of the segments that it covers, no matter who wrote it, and none has to exist. They cover 16 segments, 64, 256
+and so on.
+
+An object is one line of JSON, the head, followed by the bytes that the head's steps refer to.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from ctxfs.errors import StorageError
+from ctxfs.text.jsontext import codec as json_codec
+
+__all__ = [
+    "FIRST_CHUNK",
+    "Append",
+    "Cut",
+    "Delete",
+    "Draft",
+    "Head",
+    "Located",
+    "Piece",
+    "Put",
+    "SegmentLog",
+    "Step",
+    "chunk_key",
+    "chunks_due",
+    "chunks_to_read",
+    "decode",
+    "encode",
+    "is_chunk_within",
+    "is_segment_key",
+    "segment_key",
+    "within",
+]
+
+VERSION: Final = 1
+WHOLE_VERSION: Final = 2
+"""The version of whole segments, which an earlier ctxfs would take for an ordinary commit."""
+FIRST_CHUNK: Final = 16
+GROWTH: Final = 4
+LEVELS: Final = 8
+
+
+class Located(NamedTuple):
+    """Where a content is: the key of its object, the offset of its first byte, and its size in bytes."""
+
+    key: str
+    offset: int
+    size: int
+
+
+class Put(NamedTuple):
+    """A file gets this content; ``grows``: it is appended to the content that the file has."""
+
+    name: str
+    at: Located
+    grows: bool = False
+
+
+class Append(NamedTuple):
+    """The log grew by these bytes."""
+
+    data: bytes
+
+
+class Delete(NamedTuple):
+    """A file was deleted."""
+
+    name: str
+
+
+class Cut(NamedTuple):
+    """The log was cut to this length, in bytes."""
+
+    size: int
+
+
+Step = Put | Append | Delete | Cut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """A segment's metadata: who wrote it, when, and as which writer of the session.
+
+    Args:
+        epoch: counts the writers that took the session, from 1.
+        writer: the writer's random name; empty: it released the session with this segment.
+        at: when it was written, by the writer's clock, in seconds since the epoch.
+        nonce: random, so that a writer recognizes its own segment when the answer to its request was lost.
+        identity: random, and the same in all segments of a session. Another session with the same id, in another bucket
+            or after the bucket was emptied, has a different identity.
+        removed: the session was removed with this segment, and no longer has what the segments before it hold. A later
+            session with the same id continues the numbers, which are never freed: a writer that was asleep finds its
+            number taken.
+        whole: the session's state is in this segment and those after it.
+    """
+
+    epoch: int
+    writer: str
+    at: float
+    nonce: str = ""
+    identity: str = ""
+    removed: bool = False
+    whole: bool = False
+
+
+class Piece(NamedTuple):
+    """A decoded object: one segment, or a chunk, which ``covers`` the segments from the first number up to the second.
+
+    ``fences``: in a chunk, a whole segment or the last one, the numbers at which a writer took the session.
+    ``began``: see ``SegmentLog``.
+    """
+
+    head: Head
+    steps: tuple[Step, ...]
+    covers: tuple[int, int] | None = None
+    fences: tuple[int, ...] = ()
+    began: int = 0
+
+
+class Draft(NamedTuple):
+    """A content to be written inside the segment; ``Put`` is for a content with an object of its own."""
+
+    name: str
+    data: bytes
+    grows: bool = False
+
+
+def segment_key(number: int) -> str:
+    """Return the key of a segment, relative to its session."""
+    return f"s/{number:012d}"
+
+
+def is_segment_key(key: str) -> bool:
+    """Whether a key, relative to its session, is that of a segment."""
+    return key.startswith("s/") and key[2:].isdigit()
+
+
+def chunk_key(start: int, end: int) -> str:
+    """Return the key of the chunk that covers the segments from ``start`` up to, but not including, ``end``."""
+    return f"k/{start:012d}-{end:012d}"
+
+
+def encode(head: Head, steps: Sequence[Step | Draft], fences: Iterable[int] = ()) -> bytes:
+    """Encode a segment; ``fences``: if it is whole, or the last one, those of the segments before it."""
+    rows, body = _rows(steps)
+    whole = {"whole": True} if head.whole else {}
+    before = {"fences": [*fences]} if head.whole or head.removed else {}
+    return _object({**_head_row(head), **whole, **before, "steps": rows}, body)
+
+
+def decode(key: str, data: bytes) -> Piece:
+    """Decode the object under ``key``.
+
+    Raises:
+        StorageError: it is not a segment or chunk, or a later version wrote it.
+    """
+    end = data.find(b"\n") + 1
+    try:
+        row = json_codec.loads(data[:end])
+        if row["v"] not in {VERSION, WHOLE_VERSION}:
+            raise StorageError(f"{key} was written by a later version of ctxfs: install that one")
+        head = Head(
+            epoch=row["epoch"],
+            writer=row["writer"],
+            at=row["at"],
+            nonce=row.get("nonce", ""),
+            identity=row["session"],
+            removed=row.get("removed", False),
+            whole=row.get("whole", False),
+        )
+        covers = (row["start"], row["end"]) if "start" in row else None
+        steps = tuple(_steps(key, row["steps"], data, end))
+        return Piece(head, steps, covers, tuple(row.get("fences", ())), row.get("began", 0))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(f"{key} is not a segment of a session, or is damaged: {error!r:.80}") from error
+
+
+def _head_row(head: Head) -> dict[str, Any]:
+    version = WHOLE_VERSION if head.whole else VERSION
+    row: dict[str, Any] = {"v": version, "session": head.identity, "epoch": head.epoch, "writer": head.writer}
+    row["at"] = head.at
+    return row | ({"nonce": head.nonce} if head.nonce else {}) | ({"removed": True} if head.removed else {})
+
+
+def _rows(steps: Iterable[Step | Draft]) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """The rows of the steps, for the head, and their bytes, for the body."""
+    pairs = [_row(step) for step in steps]
+    return [row for row, _ in pairs], [data for _, data in pairs]
+
+
+def _row(step: Step | Draft) -> tuple[dict[str, Any], bytes]:
+    match step:
+        case Draft(name, data, grows):
+            return {_verb(grows): name, "size": len(data)}, data
+        case Put(name, at, grows):
+            return {_verb(grows): name, "key": at.key, "offset": at.offset, "size": at.size}, b""
+        case Append(data):
+            return {"log": len(data)}, data
+        case Delete(name):
+            return {"delete": name}, b""
+        case Cut(size):
+            return {"cut": size}, b""
+
+
+def _verb(grows: bool) -> str:
+    return "grow" if grows else "put"
+
+
+def _object(head: dict[str, Any], body: list[bytes]) -> bytes:
+    return b"".join([json_codec.dumps(head), b"\n", *body])
+
+
+def _steps(key: str, rows: list[dict[str, Any]], data: bytes, offset: int) -> Iterator[Step]:
+    for row in rows:
+        if "put" in row or "grow" in row:
+            grows = "grow" in row
+            at = Located(row.get("key", key), row.get("offset", offset), row["size"])
+            offset += 0 if "key" in row else row["size"]
+            yield Put(row[_verb(grows)], at, grows)
+        elif "log" in row:
+            yield Append(data[offset : offset + row["log"]])
+            offset += row["log"]
+        elif "delete" in row:
+            yield Delete(row["delete"])
+        else:
+            yield Cut(row["cut"])
+    if offset != len(data):
+        raise ValueError(f"{len(data)} bytes, not {offset}")
+
+
+@dataclass(slots=True)
+class SegmentLog:
+    """The fold of the segments so far: the files, the log, and the writer.
+
+    ``files``: where the parts of each file's content are. ``end``: the number of the next segment. ``head``: the head
+    of the last one; None: there is no segment. ``fences``: the numbers at which a writer took the session from one that
+    had not released it, and at which that one will therefore fail. ``began``: one chunk covers all segments before this
+    number, including a whole one or one that removed the session; 0: there is none of these.
+    """
+
+    files: dict[str, tuple[Located, ...]] = field(default_factory=dict)
+    log: bytearray = field(default_factory=bytearray)
+    end: int = 0
+    head: Head | None = None
+    fences: list[int] = field(default_factory=list)
+    began: int = 0
+    _steps: dict[int, Sequence[Step]] = field(default_factory=dict, repr=False)  # by segment number, for chunks
+
+    def take(self, piece: Piece) -> None:
+        """Take in the next segment, or a chunk that begins with it. Raises ``StorageError`` if it is not the next."""
+        first, end = piece.covers or (self.end, self.end + 1)
+        if first != self.end or end <= first:
+            raise StorageError(f"segments {first} to {end} do not follow after {self.end}")
+        if piece.head.whole or piece.head.removed:
+            self.files, self.log, self.fences, self._steps = {}, bytearray(), [], {}
+            self.began, first = end, 0
+        elif piece.covers is None and self._was_taken_over(piece.head):
+            self.fences.append(first)
+        self.fences += piece.fences
+        self.began = max(self.began, piece.began)
+        self._steps[first] = piece.steps
+        self.end, self.head = end, piece.head
+        for step in piece.steps:
+            match step:
+                case Put(name, at, grows):
+                    self.files[name] = (*(self.files.get(name, ()) if grows else ()), at)
+                case Append(data):
+                    self.log += data
+                case Delete(name):
+                    self.files.pop(name, None)
+                case Cut(size):
+                    del self.log[size:]
+
+    def _was_taken_over(self, head: Head) -> bool:
+        """Whether the next segment takes the session from a writer that had not released it."""
+        return self.head is not None and bool(self.head.writer) and head.epoch != self.head.epoch
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a session: it was created, and has not been removed."""
+        return self.head is not None and not self.head.removed
+
+    def chunk(self, start: int, end: int) -> bytes | None:
+        """Encode the chunk from segment ``start`` up to the last one; None: ``start`` is inside a chunk that was read.
+
+        Contents stay in the segments that hold them.
+        """
+        assert self.head is not None
+        assert end == self.end
+        if start not in self._steps:
+            return None
+        steps = (step for first in sorted(self._steps) if first >= start for step in self._steps[first])
+        rows, body = _rows(steps)
+        fences = [number for number in self.fences if number >= start]
+        head = {**_head_row(replace(self.head, nonce="", whole=False)), "start": start, "end": end, "fences": fences}
+        if self.began:
+            head["began"] = self.began if start else end
+        return _object({**head, "steps": rows}, body)
+
+
+def within(parts: Iterable[Located], offset: int, length: int | None) -> Iterator[tuple[Located, int, int]]:
+    """Yield where ``length`` bytes (None: all) from ``offset`` on are: a part, the offset in it, and a size.
+
+    At the end of the content there may be fewer bytes. No range is empty, since stores refuse empty ranges.
+    """
+    left = length
+    for part in parts:
+        size = max(0, part.size - offset if left is None else min(left, part.size - offset))
+        if size:
+            yield part, offset, size
+        offset = max(0, offset - part.size)
+        left = None if left is None else left - size
+
+
+def chunks_due(end: int) -> Iterator[tuple[int, int]]:
+    """Yield the chunks that are complete once segment ``end`` - 1 is written, the smallest first."""
+    size = FIRST_CHUNK
+    for _ in range(LEVELS):
+        if end % size:
+            return
+        yield end - size, end
+        size *= GROWTH
+
+
+def is_chunk_within(key: str, start: int, end: int) -> bool:
+    """Whether the key is that of a chunk that covers no other segments than those from ``start`` up to ``end``."""
+    first, _, last = key.removeprefix("k/").partition("-")
+    return first.isdigit() and last.isdigit() and start <= int(first) and int(last) <= end
+
+
+def chunks_to_read(keys: Iterable[str]) -> list[str]:
+    """Choose, from the keys of all chunks, the fewest that cover the segments from the first one on without a gap."""
+    longest: dict[int, int] = {}
+    for key in keys:
+        first, _, end = key.removeprefix("k/").partition("-")
+        if first.isdigit() and end.isdigit():
+            longest[int(first)] = max(longest.get(int(first), 0), int(end))
+    chosen, at = [], 0
+    while at in longest:
+        chosen.append(chunk_key(at, longest[at]))
+        at = longest[at]
+    return chosen

@@ -1,0 +1,311 @@
+"""Over-size tool output goes to an artifact at the end of the call; a summary and a ``ContextRef`` take its place.
+
+Follows "Tool Output Materialization（工具输出文件化）规格". Characters are Unicode code points, bytes those of UTF-8.
+In an agent: ``AgentConfig(materialize=Materialize())``; in your own loop: ``Context(eager=Materializer())``.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
+
+from ctxfs.errors import ConfigError, TranscriptError
+from ctxfs.errors.checks import names_settings, require_int, require_text
+from ctxfs.eviction.eager import EagerOffload
+from ctxfs.eviction.offload_plan import Offload
+from ctxfs.eviction.placeholder.attach import DIGEST_FRACTION, with_placeholder
+from ctxfs.eviction.placeholder.excerpts import Snippets
+from ctxfs.eviction.placeholder.text import (
+    READ_TOOL,
+    READING_TOOLS,
+    reading_tools,
+    render_advice,
+    render_materialized,
+    render_size,
+)
+from ctxfs.messages.incoming import Incoming, new_item
+from ctxfs.messages.items import ContextItem
+from ctxfs.messages.messages import Content, ToolMessage, check_content, has_media, text_with
+from ctxfs.messages.names import artifact_name, path_of, safe_name
+from ctxfs.messages.readable import part_of, readable_text
+from ctxfs.messages.tokens import TokenCounter, load_counter
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.fingerprint import Key, decided_at_source, sha256_of
+from ctxfs.session.records import Decided
+from ctxfs.session.state import OffloadStats
+from ctxfs.storage.threads import begin
+from ctxfs.text.jsontext import codec as json_codec
+from ctxfs.text.jsontext.validate import is_json
+from ctxfs.text.steps import run_in_steps
+
+__all__ = [
+    "ContextRef",
+    "Materialize",
+    "Materialized",
+    "Materializer",
+    "OffloadStats",
+    "materialize",
+    "reading_tools",
+]
+
+_SLICE = 262_144
+
+
+def utf8_size(text: str) -> int:
+    """Count the bytes of ``text`` in UTF-8, without making them all at once."""
+    if text.isascii():
+        return len(text)
+    return sum(len(text[i : i + _SLICE].encode("utf-8", "surrogatepass")) for i in range(0, len(text), _SLICE))
+
+
+_SCALES = (1.0, 0.5, 0.25, 0.125)
+
+
+@names_settings()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Materialize:
+    """When output is materialized, and how much of it is shown in its place.
+
+    max_inline_chars, max_inline_bytes: output over either limit is materialized; 0 means all that is not empty.
+    snippet_lines, snippet_bytes: upper bounds on the head, on the tail and on the passages with errors, each; they
+        shrink until together they take at most a fifth of the output's tokens. 0 means none.
+    servers: the server of a tool, by the tool's name; tools that are not named have none.
+
+    Output with an image or a document stays whole, so that the model sees it; it is evicted later, like any other.
+
+    Raises:
+        ConfigError: a limit is not a whole number or is negative, or ``servers`` is not a mapping to text.
+    """
+
+    max_inline_chars: int = 4_000
+    max_inline_bytes: int = 16 * 1024
+    snippet_lines: int = 40
+    snippet_bytes: int = 2 * 1024
+    servers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        for name in ("max_inline_chars", "max_inline_bytes", "snippet_lines", "snippet_bytes"):
+            require_int(name, getattr(self, name), at_least=0)
+        if not isinstance(self.servers, Mapping):
+            raise ConfigError(f"servers is {self.servers!r}: use a mapping from tools' names to servers' names")
+        for tool, server in self.servers.items():
+            require_text(f"servers[{tool!r}]", server)
+
+    def is_over(self, text: str) -> bool:
+        """Whether ``text`` passes either limit."""
+        limit = self.max_inline_bytes
+        return len(text) > min(self.max_inline_chars, limit) or utf8_size(text) > limit
+
+    def snippet_bounds(self) -> Iterator[tuple[int, int]]:
+        """Lines and bytes of a snippet, at first as they are set, then less and less."""
+        for scale in _SCALES:
+            yield int(self.snippet_lines * scale), int(self.snippet_bytes * scale)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextRef:
+    """Where the whole output is: ``id`` is what the reading tools take; ``hint`` says what it is a result of."""
+
+    id: str
+    kind: str = "artifact"
+    hint: Mapping[str, str | int] = field(default_factory=lambda: MappingProxyType({}))
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json_codec.dumps_text({"id": self.id, "kind": self.kind, "hint": dict(self.hint)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Materialized:
+    """What to send: ``content`` as it came and no ``ref``, or the text that stands for it."""
+
+    content: Content
+    ref: ContextRef | None
+    saved_chars: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Materializer:
+    """The eager policy behind ``Materialize``. Pure.
+
+    ``tools`` names the tools that the model has, ``reader`` the one of them that opens files by their path.
+
+    Results of retrieval tools are bounded already and stay as they are.
+    """
+
+    settings: Materialize = field(default_factory=Materialize)
+    tools: Collection[str] = ()
+    reader: str = READ_TOOL
+
+    def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
+        """See ``EagerPolicy.decide``."""
+        found = self.referred(item, path_of=path_of, counter=counter)
+        return None if found is None else found[0]
+
+    def referred(
+        self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter
+    ) -> tuple[EagerOffload, ContextRef] | None:
+        """As ``decide``, with the reference to the stored output."""
+        message = item.message
+        if not isinstance(message, ToolMessage) or item.source is not None or message.tool_name in READING_TOOLS:
+            return None
+        if has_media(message.content):
+            return None
+        measured = _measured(message.content)
+        if not self.settings.is_over(measured):
+            return None
+        text = readable_text(message.content)
+        json = is_json(text)  # that of the lines that the tools show; blocks are JSON in their file in any case
+        name = artifact_name(item.id, is_json=json or not isinstance(message.content, str))
+        item = with_placeholder(replace(item, name=name), path=path_of(name), counter=counter, reader=self.reader)
+        hint = self._hint(message, measured)
+        summary = _Summary(
+            snippets=Snippets(text),
+            title=f"{_title(hint)}, call {item.id}",
+            is_json=json,
+            blocks=0 if isinstance(message.content, str) else len(message.content),
+            ref=ContextRef(id=item.id, hint=MappingProxyType(hint)),
+            advice=render_advice(item.id, path_of(name), self.tools, reader=self.reader),
+            full_bytes=item.full_bytes,
+        )
+        if not summary.is_smaller(summary.render({}, line_count=len(measured))):  # counting lines can wait
+            return None
+
+        def decide() -> Offload:
+            text, tokens = summary.longest(self.settings, content_tokens=item.content_tokens, counter=counter)
+            limits = f"{self.settings.max_inline_chars:,} characters or {self.settings.max_inline_bytes:,} bytes"
+            return Offload(
+                item_id=item.id,
+                path=path_of(name),
+                placeholder=text,
+                tokens_before=item.token_count,
+                tokens_after=tokens,
+                reason=f"over {limits}",
+            )
+
+        return EagerOffload(item=item, chars=len(measured), build=decide), summary.ref
+
+    def _hint(self, message: ToolMessage, measured: str) -> dict[str, str | int]:
+        server = self.settings.servers.get(message.tool_name)
+        return {
+            "tool": message.tool_name,
+            **({} if server is None else {"server": server}),
+            "call_id": message.tool_call_id,
+            "chars": len(measured),
+            "bytes": utf8_size(measured),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Summary:
+    """What is said in the place of an output."""
+
+    snippets: Snippets
+    title: str
+    is_json: bool
+    blocks: int
+    ref: ContextRef
+    advice: str
+    full_bytes: int
+    """See ``ContextItem``."""
+
+    def render(self, passages: Mapping[str, Sequence[str]], *, line_count: int) -> str:
+        """With these passages of the output."""
+        chars, size_bytes = int(self.ref.hint["chars"]), int(self.ref.hint["bytes"])
+        size = render_size(chars=chars, size_bytes=size_bytes, lines=line_count, is_json=self.is_json)
+        size += f"; content blocks: {self.blocks}" if self.blocks else ""
+        ref = self.ref.to_json()
+        stored = f"in part, {part_of(size_bytes, self.full_bytes)}" if self.full_bytes else "in full"
+        return render_materialized(
+            title=self.title, size=size, ref=ref, advice=self.advice, passages=passages, stored=stored
+        )
+
+    def is_smaller(self, text: str) -> bool:
+        """Whether ``text`` has fewer characters, and fewer bytes, than the output."""
+        return len(text) < int(self.ref.hint["chars"]) and utf8_size(text) < int(self.ref.hint["bytes"])
+
+    def longest(self, settings: Materialize, *, content_tokens: int, counter: TokenCounter) -> tuple[str, int]:
+        """The longest text that is smaller than the output, with passages that take a digest's share of it; its tokens.
+
+        Without a passage it is smaller in characters and bytes, or the output would stay.
+        """
+        count = self.snippets.line_count
+        bare = self.render({}, line_count=count)
+        bare_tokens = counter.count(bare)
+        most = min(bare_tokens + content_tokens // DIGEST_FRACTION, content_tokens - 1)
+        for lines, size_bytes in settings.snippet_bounds():
+            text = self.render(self.snippets.passages(lines=lines, size_bytes=size_bytes), line_count=count)
+            if self.is_smaller(text) and (tokens := counter.count(text)) <= most:
+                return text, tokens
+        return bare, bare_tokens
+
+
+def _title(hint: Mapping[str, str | int]) -> str:
+    """The tool, after its server if it has one: on one line, whatever a model called it."""
+    tool = safe_name(str(hint["tool"]))
+    return f"{hint['server']}/{tool}" if "server" in hint else tool
+
+
+def _measured(content: Content) -> str:
+    """What is counted: the text, and the JSON of blocks that are no text."""
+    return text_with(content, json_codec.dumps_text)
+
+
+async def materialize(
+    content: Content,
+    *,
+    fs: ContextFileSystem,
+    tool_name: str,
+    call_id: str,
+    settings: Materialize | None = None,
+    tools: Collection[str] = (),
+    counter: TokenCounter | None = None,
+) -> Materialized:
+    """Store a tool's output in the open session ``fs`` if it is over the limits, and say what to send instead.
+
+    On return the artifact is durable and readable by its ``ContextRef``, and the journal says what stands for it: a
+    ``History`` of the session knows the replacement again, and keeps it. ``tools`` names the tools that the model can
+    read with. ``settings`` and ``counter``: None means the defaults.
+
+    Raises:
+        TranscriptError: ``content`` is not content.
+        ConfigError: ``tool_name`` or ``call_id`` is not a text.
+        WriteFailed: it could not be stored; send the content as it is.
+        SessionClosed: the session is not open.
+
+    """
+    require_text("tool_name", tool_name)
+    require_text("call_id", call_id)
+    counter = counter or await load_counter()
+    try:
+        checked = content if isinstance(content, str) else await run_in_steps(lambda: check_content(content))
+    except ValueError as error:
+        raise TranscriptError([str(error)]) from error
+    message = ToolMessage(call_id, tool_name, checked)
+    policy = Materializer(settings=settings or Materialize(), tools=tools)
+
+    def look() -> tuple[EagerOffload, ContextRef] | None:
+        incoming = Incoming(message=message)
+        item_id, name = fs.writer.names.draft().allocate(*incoming.id_request)
+        item = new_item(incoming, item_id=item_id, name=name, counter=counter)
+        return policy.referred(item, path_of=partial(path_of, fs.base), counter=counter)
+
+    while True:
+        found = await run_in_steps(look)
+        if found is None:
+            return Materialized(content=content, ref=None, saved_chars=0)
+        leaving, ref = found
+        if fs.writer.names.is_free(leaving.item.id):  # or another task took the name meanwhile
+            break
+    fs.writer.names.take([leaving.item.id])
+
+    def decide() -> Decided:
+        key, offload = Key("result", call_id, sha256_of(checked)), leaving.build()
+        return decided_at_source(
+            key, leaving.item, offload.placeholder, offload.tokens_after, reason=offload.reason, tool=tool_name
+        )
+
+    decision = begin(decide)  # while the content is being written
+    await fs.writer.decide([leaving.item], deferred=lambda: [decision.result()])
+    placeholder = str(decision.result().content)
+    return Materialized(content=placeholder, ref=ref, saved_chars=leaving.chars - len(placeholder))

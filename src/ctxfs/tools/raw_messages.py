@@ -1,0 +1,395 @@
+"""Raw messages of the Anthropic Messages API in and out: plain dicts, usable without an agent or a session.
+
+Follows "Tool Direct Offload" (one message) and "Agent 上下文卸载模块" (a list of messages). They differ in four values:
+when a result is offloaded, the name of its file, its placeholder, and which results are considered. Characters are
+Unicode code points.
+"""
+
+import copy
+import re
+import unicodedata
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from inspect import iscoroutinefunction, signature
+from pathlib import Path
+from typing import Any, Protocol
+
+from anyio import to_thread
+
+from ctxfs.errors import ConfigError, NameTaken, TranscriptError, UnsafePath
+from ctxfs.errors.checks import require_int, require_text
+from ctxfs.storage.base import check_name
+from ctxfs.storage.failures import writing
+from ctxfs.storage.files import write_file
+from ctxfs.storage.threads import run_to_completion
+from ctxfs.text.jsontext.stringify import stringify
+from ctxfs.text.steps import run_in_steps
+
+__all__ = [
+    "DiskFileWriter",
+    "FileWriter",
+    "OffloadResult",
+    "OffloadedMessages",
+    "RawMessage",
+    "offload_tool_result",
+    "offload_tool_results",
+    "stringify",
+]
+
+
+def plain_name(raw: str, what: str) -> str:
+    """Return ``raw``, which is ``what``, if it is one plain file name, as it is.
+
+    Raises ``UnsafePath`` for a separator, "..", NUL, the empty name, a lone surrogate and more than 255 bytes.
+    """
+    try:
+        parts = check_name(raw)
+    except UnsafePath as error:
+        raise UnsafePath(raw, f"as {what} {error.reason}") from None
+    if len(parts) != 1:
+        raise UnsafePath(raw, f"as {what} cannot name one file: use an id without '/'")
+    return raw
+
+
+def direct_file_name(session_id: str, tool_use_id: str) -> str:
+    """Name the file of one tool result, "Tool Direct Offload", F-002. Raises ``UnsafePath``."""
+    return f"{plain_name(session_id, 'session_id')}/{_md_name('', tool_use_id, '')}"
+
+
+def listed_file_name(tool_use_id: str, repeat: int = 0) -> str:
+    """Name the file of a result in a list, "Agent 上下文卸载模块", F-001; ``repeat`` counts later ones of the id.
+
+    Raises ``UnsafePath``.
+    """
+    suffix = f"-{repeat}" if repeat else ""
+    return _md_name("tool-result-", tool_use_id, suffix)
+
+
+def _md_name(prefix: str, tool_use_id: str, suffix: str) -> str:
+    what = "tool_use_id"
+    return plain_name(f"{prefix}{plain_name(tool_use_id, what)}{suffix}.md", what)
+
+
+def render_direct(path: str) -> str:
+    """The placeholder of "Tool Direct Offload", F-001, for content stored at ``path`` (absolute)."""
+    return f"[Tool result offloaded to file: {path}]"
+
+
+def render_listed(name: str) -> str:
+    """The placeholder of "Agent 上下文卸载模块", F-003; ``name`` is relative to the output directory."""
+    return f"[Content offloaded to: ./{name}]"
+
+
+DEFAULT_THRESHOLD_CHARS = 100
+
+RawMessage = Mapping[str, Any]
+"""A message of the Messages API as a plain dict, as its SDK takes it; ``ctxfs.messages.Message`` is one of ours."""
+
+_Place = tuple[int, int]
+"""Where a result stands: the message's number, and the block's number in it."""
+
+
+class FileWriter(Protocol):
+    """Where offloaded content is written. ``write`` may be a plain function too: it is called in a worker thread."""
+
+    def write(self, path: Path, text: str, *, overwrite: bool) -> Awaitable[None] | None:
+        """Make ``text`` durable in ``path`` (absolute), and the directories above it where they are missing.
+
+        ``overwrite=False`` must not change what is there: raise ``NameTaken``, unless it is the same text.
+        Raises OSError or ``WriteFailed`` when it cannot be written.
+        """
+
+
+class DiskFileWriter:
+    """Files on the local disk, written under a temporary name, synced, and only then given their own; in UTF-8."""
+
+    async def write(self, path: Path, text: str, *, overwrite: bool) -> None:
+        """See ``FileWriter.write``."""
+        await run_to_completion(
+            lambda: write_file(path, text.encode("utf-8", "surrogatepass"), overwrite=overwrite),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadResult:
+    """One offloaded result.
+
+    ``message`` is a new message, ``freed_chars`` the content's length less its placeholder's (negative when that is
+    longer), ``file`` the absolute path.
+    """
+
+    message: dict[str, Any]
+    freed_chars: int
+    file: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffloadedMessages:
+    """The offloaded results of a list.
+
+    ``messages``: an unchanged message is the same object as in the input. ``freed_chars`` adds up the lengths of
+    what was offloaded. ``files`` are absolute paths, in order.
+    """
+
+    messages: list[RawMessage]
+    offloaded_count: int
+    freed_chars: int
+    files: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """How results leave: those of ``least_chars`` characters or more.
+
+    ``name`` makes a relative name of a call id and how often that id had a file before.
+    ``left`` tells of a call id and a text whether the text stands there because the content left before.
+    """
+
+    unit: Callable[[Sequence[RawMessage]], list[_Place]]
+    least_chars: int
+    left: Callable[[str, str], bool]
+    name: Callable[[str, int], str]
+    placeholder: Callable[[Path, str], str]
+    overwrite: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offloaded:
+    place: _Place
+    file: Path
+    chars: int
+    placeholder: str
+
+
+async def offload_tool_result(
+    message: RawMessage,
+    *,
+    session_id: str,
+    output_dir: str | Path,
+    writer: FileWriter | None = None,
+    tool_use_id: str | None = None,
+) -> OffloadResult:
+    """Write the tool result of ``message`` to ``<output_dir>/<session_id>/<tool_use_id>.md`` and refer to it.
+
+    There is no threshold: the caller has decided. The same ids overwrite the file, but a message that refers to
+    it already leaves it as it is. The input is not changed. Follows "Tool Direct Offload".
+
+    Args:
+        message: a message of the Messages API.
+        session_id: the directory's name.
+        output_dir: the directory of sessions.
+        writer: None writes to the local disk.
+        tool_use_id: which result, where the message has those of several calls; None: its only one.
+
+    Raises:
+        TranscriptError: there is no such tool result in the message, or more than one, or it cannot be written as JSON.
+        UnsafePath: an id is not one plain file name.
+        WriteFailed: the file could not be written; the reason is the ``__cause__``.
+        ConfigError: ``session_id`` is not text, ``output_dir`` is not a path, or ``writer`` has the wrong signature.
+
+    """
+    require_text("session_id", session_id)
+    form = _Form(
+        unit=partial(_the_one_result, tool_use_id),
+        least_chars=0,
+        left=lambda _, __: False,  # its file is named again in the result
+        name=lambda tool_use_id, _: direct_file_name(session_id, tool_use_id),
+        placeholder=lambda root, name: render_direct(str(root / name)),
+        overwrite=True,
+    )
+    (changed,), (done,) = await _offload([message], form, await _absolute(output_dir), writer or DiskFileWriter())
+    return OffloadResult(message=dict(changed), freed_chars=done.chars - len(done.placeholder), file=str(done.file))
+
+
+async def offload_tool_results(
+    messages: Sequence[RawMessage],
+    *,
+    output_dir: str | Path,
+    threshold_chars: int = DEFAULT_THRESHOLD_CHARS,
+    writer: FileWriter | None = None,
+) -> OffloadedMessages:
+    """Write every tool result of at least ``threshold_chars`` characters to ``output_dir`` and refer to it there.
+
+    The file is ``tool-result-{id}.md``; for a repeated id ``-1``, ``-2`` and so on. A name that another id of this
+    call has, or a file with other content, is skipped; a file with the same content is used again. A placeholder that
+    stands there already stays, however long it is. The input is not changed. ``writer``: None writes to the local disk.
+    Follows "Agent 上下文卸载模块".
+
+    Raises:
+        TranscriptError: ``messages`` is not a sequence of dicts, a result is neither text nor a list of JSON blocks, or
+            a result to be offloaded has no id; nothing was written.
+        UnsafePath: an id of a result to be offloaded is not one plain file name; nothing was written.
+        WriteFailed: a file could not be written; the reason is the ``__cause__``. Files before it stay.
+        ConfigError: the threshold is not a whole number of at least 0, ``output_dir`` is not a path, or ``writer`` is
+            not a writer.
+
+    """
+    require_int("the threshold in characters", threshold_chars, at_least=0)
+    form = _Form(
+        unit=_every_result,
+        least_chars=threshold_chars,
+        left=_is_listed,
+        name=listed_file_name,
+        placeholder=lambda _, name: render_listed(name),
+        overwrite=False,
+    )
+    changed, done = await _offload(messages, form, await _absolute(output_dir), writer or DiskFileWriter())
+    return OffloadedMessages(
+        messages=changed,
+        offloaded_count=len(done),
+        freed_chars=sum(one.chars for one in done),
+        files=[str(one.file) for one in done],
+    )
+
+
+def _check_messages(messages: object) -> None:
+    """Raise ``TranscriptError`` unless it is a sequence of dicts."""
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes | bytearray | memoryview):
+        raise TranscriptError([f"messages is a {type(messages).__name__}: it must be a list of messages"])
+    for number, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise TranscriptError([f"message {number} is a {type(message).__name__}: it must be a dict"])
+
+
+def _every_result(messages: Sequence[RawMessage]) -> list[_Place]:
+    _check_messages(messages)
+    return [
+        (number, position)
+        for number, message in enumerate(messages)
+        if isinstance(message.get("content"), list | tuple)
+        for position, block in enumerate(message["content"])
+        if isinstance(block, Mapping) and block.get("type") == "tool_result"
+    ]
+
+
+def _the_one_result(tool_use_id: str | None, messages: Sequence[RawMessage]) -> list[_Place]:
+    places = _every_result(messages)
+    if tool_use_id is not None:
+        places = [(n, p) for n, p in places if messages[n]["content"][p].get("tool_use_id") == tool_use_id]
+    if len(places) != 1:
+        of_the_call = "" if tool_use_id is None else f" of call {tool_use_id!r}"
+        hint = "" if tool_use_id is not None else ": say which one with tool_use_id" if places else ": it must have one"
+        raise TranscriptError([f"the message has {len(places)} tool results{of_the_call}{hint}"])
+    return places
+
+
+def _is_listed(tool_use_id: str, text: str) -> bool:
+    """Whether ``text`` is what a list gets in the place of this call's result, whatever number its file has."""
+    begin, end = map(re.escape, render_listed(listed_file_name(tool_use_id)).rsplit(".md", 1))
+    return re.fullmatch(rf"{begin}(-[1-9][0-9]*)?\.md{end}", text) is not None
+
+
+async def _offload(
+    messages: Sequence[RawMessage], form: _Form, root: Path, writer: FileWriter
+) -> tuple[list[RawMessage], list[_Offloaded]]:
+    """Write what is due; return the messages with the placeholders in them, and what was written.
+
+    Changed messages are deep copies, the others the same objects. What can be refused is, before anything is written.
+    """
+    _check_writer(writer)
+    due: list[tuple[_Place, str, str]] = []
+    for place in form.unit(messages):
+        block = messages[place[0]]["content"][place[1]]
+        text = await _text_of(block.get("content"))
+        if len(text) >= form.least_chars:
+            tool_use_id = _id_of(block)
+            form.name(tool_use_id, 0)
+            if not form.left(tool_use_id, text):
+                due.append((place, tool_use_id, text))
+    copies = {number: _copied(messages[number]) for (number, _), _, _ in due}
+    names = _Names(form, root, writer)
+    done = [await names.write(place, tool_use_id, text) for place, tool_use_id, text in due]
+    for one in done:
+        number, position = one.place
+        copies[number]["content"][position]["content"] = one.placeholder
+    return [copies.get(number, message) for number, message in enumerate(messages)], done
+
+
+class _Names:
+    """The names of one call: no two results share one, even where case does not count."""
+
+    def __init__(self, form: _Form, root: Path, writer: FileWriter) -> None:
+        self._form = form
+        self._root = root
+        self._writer = writer
+        self._used: set[str] = set()
+        self._repeats: dict[str, int] = {}
+
+    async def write(self, place: _Place, tool_use_id: str, text: str) -> _Offloaded:
+        while True:
+            repeat = self._repeats.get(tool_use_id, 0)
+            name = self._form.name(tool_use_id, repeat)
+            self._repeats[tool_use_id] = repeat + 1
+            key = unicodedata.normalize("NFC", name).casefold()
+            if key in self._used:
+                continue
+            file = self._root / name
+            placeholder = self._form.placeholder(self._root, name)
+            refers_to_it = text == placeholder  # then the file is the only place where the content still is
+            try:
+                with writing(str(file)):
+                    await self._write(file, text, overwrite=self._form.overwrite and not refers_to_it)
+            except NameTaken:
+                if not refers_to_it:
+                    if self._form.overwrite:
+                        raise
+                    continue
+            self._used.add(key)
+            return _Offloaded(place=place, file=file, chars=len(text), placeholder=placeholder)
+
+    async def _write(self, file: Path, text: str, *, overwrite: bool) -> None:
+        def call() -> Awaitable[None] | None:
+            return self._writer.write(file, text, overwrite=overwrite)
+
+        plain = not iscoroutinefunction(self._writer.write)
+        written: Awaitable[None] | None = await run_to_completion(call) if plain else call()
+        if written is not None:
+            await written
+
+
+def _check_writer(writer: object) -> None:
+    """Raise ``ConfigError`` for a writer that cannot be called."""
+    wanted = "write(path, text, *, overwrite)"
+    try:
+        signature(writer.write).bind(Path(), "", overwrite=True)  # type: ignore[attr-defined]
+    except (AttributeError, TypeError) as error:
+        raise ConfigError(f"writer is {writer!r}: it must have a method {wanted} ({error})") from error
+
+
+def _copied(message: RawMessage) -> Any:
+    try:
+        return copy.deepcopy(message)
+    except (TypeError, RecursionError) as error:
+        raise TranscriptError([f"a message cannot be copied ({error}): it must be plain JSON-like data"]) from error
+
+
+async def _absolute(output_dir: str | Path) -> Path:
+    if output_dir == "":
+        raise ConfigError("output_dir is '': use '.' for the working directory")
+    try:
+        path = Path(output_dir)
+        return path if path.is_absolute() else await to_thread.run_sync(lambda: path.expanduser().absolute())
+    except (TypeError, RuntimeError) as error:  # no path, or nobody's home
+        raise ConfigError(f"output_dir is {output_dir!r}: it must be the path of a directory ({error})") from error
+
+
+def _id_of(block: Mapping[str, Any]) -> str:
+    tool_use_id = block.get("tool_use_id")
+    if not isinstance(tool_use_id, str):
+        raise TranscriptError([f"a tool result's tool_use_id is {tool_use_id!r}: it must be text"])
+    return tool_use_id
+
+
+async def _text_of(content: object) -> str:
+    """A result's content as the text that is written: itself, or its blocks as compact JSON."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list | tuple):
+        raise TranscriptError([f"a tool result's content is a {type(content).__name__}: it must be text or blocks"])
+    try:
+        return await run_in_steps(partial(stringify, content))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TranscriptError([f"a tool result cannot be JSON ({error}): it must be text or content blocks"]) from error

@@ -1,0 +1,160 @@
+"""The past of an open session: it follows the journal, reads contents, and indexes words once they are searched."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
+
+from ctxfs.errors import SessionError, StorageError, UnknownItem
+from ctxfs.session.appended import records_after
+from ctxfs.session.content.stored import Stored
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.loop_lock import LoopLock
+from ctxfs.storage.threads import run_to_completion
+from ctxfs.text.steps import run_in_steps
+from ctxfs.tools.paging import Line, LineCutter
+from ctxfs.tools.recall.past import Past, PastItem, content_text
+from ctxfs.tools.recall.words import Passage, Ranked, WordIndex, passages
+from ctxfs.tools.stored import stored_lines
+
+__all__ = ["PastSession"]
+
+MAX_INDEXED_CHARS = 32_000_000
+"""The most that one search indexes, which takes some seconds of CPU; the next search goes on from there."""
+_AT_ONCE_CHARS = 500_000
+_LINES = frozenset({"text", "surrogates", "bytes"})
+"""Encodings of contents whose lines have the same numbers in a reader as here."""
+
+
+class PastSession:
+    """Everything that was ever in the session ``fs``, which is open.
+
+    Attributes:
+        past: its items, as of the last ``refresh``.
+
+    """
+
+    def __init__(self, fs: ContextFileSystem) -> None:
+        self.fs = fs
+        self.past = Past()
+        self._line, self._end = 0, 0
+        self._turn = LoopLock()
+        self._index: WordIndex | None = None
+        self._indexed: list[str] = []
+
+    async def refresh(self) -> Past:
+        """Take in new records of the journal, and return the past as it is now."""
+        async with self._turn:
+            records, self._line, self._end = await records_after(self.fs, self._line, self._end)
+            if records:
+                await self.fs.refresh()
+                erased = self.past.erased
+                await run_to_completion(lambda: self.past.take(records))
+                if self.past.erased != erased:
+                    await self._forget_words()
+        return self.past
+
+    async def _forget_words(self) -> None:
+        """Drop the index, which contains words of erased contents; the next search makes a new one."""
+        index, self._index, self._indexed = self._index, None, []
+        if index is not None:
+            await run_to_completion(index.close)
+
+    def item(self, ref: str) -> PastItem:
+        """The item whose id or file ``ref`` names. Raises ``UnknownItem``."""
+        found = self.past.items.get(ref) or self.past.items.get(self.fs.find(ref) or "")
+        if found is None:
+            raise UnknownItem(ref)
+        return found
+
+    # Lines -----------------------------------------------------------------------------------------------------------
+
+    def stored(self, item: PastItem) -> Stored | None:
+        """The stored content of an item whose lines are those of its file; None: it is a text or a list of blocks."""
+        if item.text is not None:
+            return None
+        stored = self.fs.state.stored.get(item.item_id)
+        return stored if stored is not None and stored.encoding in _LINES else None
+
+    async def text(self, item: PastItem) -> str:
+        """The text of an item of which nothing is ``stored``. Raises what ``ContextFileSystem.load`` raises."""
+        return content_text(await self.fs.load(item.item_id)) if item.text is None else item.text
+
+    async def lines(
+        self, item: PastItem, first: int, limit: int, *, max_chars: int, char_offset: int | None = None
+    ) -> list[Line]:
+        """At most ``limit`` lines of an item from line ``first`` on; with ``char_offset``, the rest of that line only.
+
+        Raises what reading its file raises.
+        """
+        if self.stored(item) is not None:
+            reader = self.fs.reader(item.item_id)
+            return await stored_lines(reader, first, limit=limit, max_chars=max_chars, char_offset=char_offset)
+        text = await self.text(item)
+        cutter = LineCutter(first, limit=limit, max_chars=max_chars, char_offset=char_offset)
+        return await run_in_steps(lambda: _lines_of(text, cutter, first))
+
+    # Words -----------------------------------------------------------------------------------------------------------
+
+    async def ranked(
+        self, query: str, has: Callable[[PastItem], bool], *, limit: int
+    ) -> tuple[Sequence[tuple[PastItem, Ranked]], int]:
+        """The passages that match ``query``, the best first, and how many items are not indexed yet.
+
+        Only items for which ``has`` says True are searched.
+        """
+        async with self._turn:
+            left = await self._index_new()
+            index = self._index
+            assert index is not None
+            items = [self.past.items.get(item_id) for item_id in self._indexed]
+            wanted = {position: item for position, item in enumerate(items) if item is not None and has(item)}
+            found = await run_to_completion(lambda: index.search(query, limit=limit, positions=wanted.keys()))
+            return [(wanted[ranked.position], ranked) for ranked in found], left
+
+    async def _index_new(self) -> int:
+        """Index new items; return how many are left for the next time."""
+        if self._index is None:
+            self._index = await run_to_completion(WordIndex)
+        known = set(self._indexed)
+        new = [item for item in self.past.items.values() if item.item_id not in known]
+        waiting: list[tuple[str, list[Passage]]] = []
+        size = total = 0
+        for place, item in enumerate(new, start=1):
+            async with aclosing(self._pieces(item)) as pieces:
+                cut = [piece async for piece in pieces]
+            chars = sum(map(len, cut))
+            waiting.append((item.item_id, list(passages(cut))))
+            size, total = size + chars, total + chars
+            if size >= _AT_ONCE_CHARS or place == len(new) or total >= MAX_INDEXED_CHARS:
+                await run_to_completion(partial(self._write, self._index, waiting))
+                waiting, size = [], 0
+            if total >= MAX_INDEXED_CHARS:
+                return len(new) - place
+        return 0
+
+    def _write(self, index: WordIndex, items: Sequence[tuple[str, Sequence[Passage]]]) -> None:
+        for item_id, found in items:
+            index.add(len(self._indexed), found)
+            self._indexed.append(item_id)
+
+    async def _pieces(self, item: PastItem) -> AsyncGenerator[str]:
+        """Yield the text of an item; nothing if it cannot be read."""
+        try:
+            if self.stored(item) is None:
+                yield await self.text(item)
+                return
+            async for piece in self.fs.reader(item.item_id).text_blocks():
+                yield piece
+        except (StorageError, SessionError):
+            return  # whoever reads it will see why
+
+
+def _lines_of(text: str, cutter: LineCutter, first: int) -> list[Line]:
+    """The lines that the cutter takes from ``text``, from line ``first`` on."""
+    start = 0
+    for _ in range(first - 1):
+        start = text.find("\n", start) + 1
+        if not start:
+            return []
+    cutter.feed(text[start:])
+    return cutter.finish()

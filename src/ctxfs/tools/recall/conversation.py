@@ -1,0 +1,81 @@
+"""What was said from one model call to another: the beginning of each item, up to a limit."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from ctxfs.errors import SessionError, StorageError, ToolError
+from ctxfs.messages.tokens import TokenCounter
+from ctxfs.text.steps import run_in_steps
+from ctxfs.tools.base import ToolResult, told
+from ctxfs.tools.paging import Line
+from ctxfs.tools.recall.archive import PastSession
+from ctxfs.tools.recall.past import PastItem
+
+__all__ = ["conversation"]
+
+_ITEM_LINES = 12
+_ITEM_CHARS = 800
+_FOOTER_TOKENS = 60
+
+
+async def conversation(
+    session: PastSession, first: int, last: int, *, max_tokens: int, counter: TokenCounter
+) -> ToolResult:
+    """What was new at the calls ``first`` to ``last``, as many as fit: the items that each sent first, and its reply.
+
+    Raises:
+        ToolError: there were no such calls.
+
+    """
+    past = session.past
+    if first > last or first > past.calls + 1:
+        raise ToolError(
+            f"there are no calls {first} to {last}: the model was called {past.calls} times, counted from 1"
+        )
+    rows, used, shown_to = list[str](), _FOOTER_TOKENS, first - 1
+    for call in range(first, min(last, past.calls + 1) + 1):
+        block = await _call(session, call)
+        fitting, cost = await run_in_steps(partial(_fitting, block, max_tokens - used, counter))
+        if rows and len(fitting) < len(block):
+            break
+        rows += fitting
+        used += cost
+        shown_to = call
+        if len(fitting) < len(block):
+            break
+    more = f"; next: first={shown_to + 1}" if shown_to < min(last, past.calls + 1) else ""
+    return ToolResult(
+        "\n".join([*rows, f"[calls {first}-{shown_to} of {past.calls}{more}; history_read shows whole items]"])
+    )
+
+
+async def _call(session: PastSession, call: int) -> list[str]:
+    rows = [f"== call {call}"]
+    for item in session.past.of_calls(call, call):
+        try:
+            lines = await session.lines(item, 1, _ITEM_LINES + 1, max_chars=_ITEM_CHARS)
+        except (StorageError, SessionError) as error:
+            rows.append(f"-- {item.item_id} ({item.name}): {told(error)}")
+            continue
+        rows += _rows(item, lines)
+    return rows
+
+
+def _rows(item: PastItem, lines: Sequence[Line]) -> list[str]:
+    shown = lines[:_ITEM_LINES]
+    cut = len(lines) > len(shown) or any(line.more for line in shown)
+    tokens = f", {item.tokens:,} tokens" if cut and item.tokens else ""
+    rows = [f"-- {item.item_id} ({item.name}{tokens})", *(line.text for line in shown)]
+    return [*rows, "…"] if cut else rows
+
+
+def _fitting(rows: list[str], budget: int, counter: TokenCounter) -> tuple[list[str], int]:
+    """The rows if they fit, else as many as do (at least one) and a mark; and their tokens."""
+    kept, used = list[str](), 0
+    for row in rows:
+        cost = counter.count(row) + 1
+        if kept and used + cost > budget:
+            return [*kept[: len(rows) - 2], "…"], used
+        kept.append(row)
+        used += cost
+    return kept, used

@@ -1,0 +1,234 @@
+"""Search everything that was ever in a session, by ranked words or a regular expression; results have a limit."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ctxfs.errors import SessionError, StorageError, ToolError
+from ctxfs.errors.base import quoted
+from ctxfs.messages.tokens import TokenCounter
+from ctxfs.text.steps import run_in_steps
+from ctxfs.tools.base import ToolResult, told
+from ctxfs.tools.grep import FoundLine, LineSearch, search_part
+from ctxfs.tools.line_pattern import LinePattern
+from ctxfs.tools.paging import Line
+from ctxfs.tools.recall.archive import PastSession
+from ctxfs.tools.recall.past import PastItem
+from ctxfs.tools.recall.words import PASSAGE_CHARS, folded, words_of
+from ctxfs.tools.search import stored_matches
+
+__all__ = ["Where", "search_pattern", "search_words"]
+
+_SHOWN_CHARS = 300
+_BEFORE_CHARS = 80
+_FOOTER_TOKENS = 100
+_MOST_RANKED = 500
+_MOST_FILES, _MOST_ITEMS = 1_000, 5_000
+"""The most files, and the most items, that one call searches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Which items are searched: those of the calls ``first_call`` to ``last_call`` (None: to the last), of a tool."""
+
+    item: str | None = None
+    first_call: int = 1
+    last_call: int | None = None
+    tool: str | None = None
+
+    def has(self, item: PastItem) -> bool:
+        """Whether the item is searched."""
+        return (
+            item.call >= self.first_call
+            and (self.last_call is None or item.call <= self.last_call)
+            and (self.tool is None or item.tool_name == self.tool)
+            and (self.item is None or item.item_id == self.item)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A line that was found."""
+
+    item: PastItem
+    line: Line
+
+    @property
+    def row(self) -> str:
+        """The hit for the model."""
+        line = self.line
+        place = f"call {self.item.call}, {self.item.name}" + (f", char_offset={line.begin}" if line.begin else "")
+        text = f"…{line.text}" if line.begin else line.text
+        return f"{self.item.item_id}:{line.number} ({place}): {text}{'…' if line.more else ''}"
+
+
+async def search_words(
+    session: PastSession,
+    query: str,
+    where: Where,
+    *,
+    skip: int,
+    max_matches: int,
+    max_tokens: int,
+    counter: TokenCounter,
+) -> ToolResult:
+    """The lines that match a query best, one of each passage.
+
+    Raises:
+        ToolError: the query has no words.
+
+    """
+    words = words_of(query)
+    if not words:
+        raise ToolError(f"{quoted(query)} has no words to search for: use some, or regex=true for a pattern")
+    wanted, unindexed = await session.ranked(query, where.has, limit=_MOST_RANKED)
+    hits: list[Hit] = []
+    seen: set[str] = set()
+    taken = skip
+    for item, place in wanted[skip:]:
+        if len(hits) == max_matches:
+            break
+        taken += 1
+        try:
+            lines = await session.lines(
+                item,
+                place.first_line,
+                place.last_line - place.first_line + 1,
+                max_chars=4 * PASSAGE_CHARS,
+                char_offset=place.begin or None,
+            )
+        except (StorageError, SessionError):  # removed, or damaged since it was indexed
+            continue
+        if (best := _best(lines, words)) is not None and best.text not in seen:
+            seen.add(best.text)
+            hits.append(Hit(item, best))
+    notes = [f"{unindexed:,} items are not searched yet: search again"] if unindexed else []
+    return await _result(
+        hits, notes, next_skip=taken if taken < len(wanted) else None, max_tokens=max_tokens, counter=counter
+    )
+
+
+def _best(lines: Sequence[Line], words: Sequence[str]) -> Line | None:
+    """The first line with the most of the words, cut around them; None if no line has any."""
+    found: tuple[int, Line] | None = None
+    for line in lines:
+        text = folded(line.text)
+        count = sum(word in text for word in words)
+        if count and (found is None or count > found[0]):
+            found = count, line
+    return None if found is None else _cut(found[1], words)
+
+
+def _cut(line: Line, words: Sequence[str]) -> Line:
+    """The part of a long line with the most of the words; the first such part."""
+    if len(line.text) <= _SHOWN_CHARS:
+        return line
+    text = folded(line.text)  # this may be longer, or shorter
+    places = [found.start() for found in re.finditer("|".join(map(re.escape, words)), text)]
+
+    def words_at(place: int) -> int:
+        part = text[max(0, place - _BEFORE_CHARS) : place - _BEFORE_CHARS + _SHOWN_CHARS]
+        return sum(word in part for word in words)
+
+    place = max(places, key=words_at) * len(line.text) // len(text)
+    start = max(0, min(place - _BEFORE_CHARS, len(line.text) - _SHOWN_CHARS))
+    shown = line.text[start : start + _SHOWN_CHARS]
+    more = line.more or start + len(shown) < len(line.text)
+    return Line(number=line.number, text=shown, begin=line.begin + start, more=more)
+
+
+async def search_pattern(
+    session: PastSession,
+    pattern: LinePattern,
+    where: Where,
+    *,
+    skip: int,
+    offset: int,
+    max_matches: int,
+    max_tokens: int,
+    counter: TokenCounter,
+) -> ToolResult:
+    """The lines that match a regular expression, the oldest first; the first ``skip`` items are left out.
+
+    ``offset``: the first line of the first item that is searched.
+    """
+    wanted = [item for item in session.past.items.values() if where.has(item)]
+    hits: list[Hit] = []
+    files, taken, notes = 0, skip, list[str]()
+    more_in: tuple[PastItem, int] | None = None
+    for item in wanted[skip : skip + _MOST_ITEMS]:
+        if len(hits) >= max_matches or pattern.budget.left_s <= 0 or files == _MOST_FILES:
+            break
+        files += item.text is None
+        try:
+            found, stopped = await _matching(session, item, pattern, offset, max_matches - len(hits))
+        except (StorageError, SessionError) as error:
+            found, stopped = [], None
+            notes.append(f"{item.item_id} cannot be read: {told(error)}")
+        offset = 1
+        room = max_matches - len(hits)
+        hits += [Hit(item, _shortened(line)) for line in found[:room]]
+        if len(found) > room:
+            more_in = item, found[room].number
+            break
+        if stopped is not None:
+            more_in = item, stopped
+            break
+        taken += 1
+    if more_in is not None:
+        notes.append(f"go on in {more_in[0].item_id}: skip={taken}, offset={more_in[1]}")
+    elif taken < len(wanted):
+        notes.append(f"{taken:,} of {len(wanted):,} items were searched; go on: skip={taken}")
+    return await _result(hits, notes[:5], next_skip=None, max_tokens=max_tokens, counter=counter)
+
+
+async def _matching(
+    session: PastSession, item: PastItem, pattern: LinePattern, offset: int, most: int
+) -> tuple[list[FoundLine], int | None]:
+    """The matching lines of an item, at most ``most`` + 1; and the line at which the search had to stop."""
+    stored = session.stored(item)
+    if stored is not None:
+        if offset > max(1, stored.lines):
+            return [], None
+        search = LineSearch(pattern, most)
+        found = await stored_matches(session.fs.reader(item.item_id), offset, search)
+        return found, None if search.stopped is None else search.stopped.number
+    text = await session.text(item)
+
+    def searched() -> tuple[list[FoundLine], int | None]:
+        lines = text.split("\n")[offset - 1 :]
+        data = "\n".join([*lines, ""]).encode("utf-8", "surrogatepass")
+        part = search_part(pattern, [(offset - 1, data)], most, starts_line=True)
+        return list(part.found[: most + 1]), None if part.stopped is None else part.stopped.number
+
+    return await run_in_steps(searched)
+
+
+def _shortened(line: FoundLine) -> Line:
+    text = line.text[:_SHOWN_CHARS]
+    return Line(number=line.number, text=text, begin=line.begin, more=line.more or len(text) < len(line.text))
+
+
+async def _result(
+    hits: Sequence[Hit], notes: Sequence[str], *, next_skip: int | None, max_tokens: int, counter: TokenCounter
+) -> ToolResult:
+    def text() -> str:
+        rows, used = list[str](), _FOOTER_TOKENS + sum(counter.count(note) for note in notes)
+        for hit in hits:
+            cost = counter.count(hit.row) + 1
+            if rows and used + cost > max_tokens:
+                break
+            rows.append(hit.row)
+            used += cost
+        said = [*notes]
+        if len(rows) < len(hits):
+            said.append(f"{len(hits) - len(rows)} more do not fit: use other words, or fewer matches")
+        if next_skip is not None:
+            said.append(f"more: skip={next_skip}")
+        found = (
+            "nothing is found" if not rows else "1 line is found" if len(rows) == 1 else f"{len(rows)} lines are found"
+        )
+        around = ["history_read shows the lines around one"] if rows else []
+        return "\n".join([*rows, f"[{'; '.join([found, *said, *around])}]"])
+
+    return ToolResult(await run_in_steps(text))

@@ -1,0 +1,238 @@
+"""The tools with which a model finds what it once knew, sees its context and keeps notes.
+
+Everything that was ever in the session is found: what was evicted, compacted or summarized, and what is still there.
+Names of items come from the session alone; the text of a content is never taken as one.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from ctxfs.errors import ToolError
+from ctxfs.messages.tokens import TokenCounter, default_counter, require_counter
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.records import NoteWritten
+from ctxfs.text.steps import run_in_steps
+from ctxfs.tools.base import Tool, ToolResult
+from ctxfs.tools.line_pattern import LinePattern
+from ctxfs.tools.paging import MAX_LINE_CHARS, MAX_POSITION
+from ctxfs.tools.recall.archive import PastSession
+from ctxfs.tools.recall.conversation import conversation
+from ctxfs.tools.recall.search import Where, search_pattern, search_words
+from ctxfs.tools.recall.status import context_status as status_of
+from ctxfs.tools.stored import MIN_PAGE_TOKENS, page_result, read_page, reading_tool, rendered
+
+__all__ = ["MAX_NOTES", "MAX_NOTE_CHARS", "WRITING_TOOLS", "recall_tools"]
+
+MAX_NOTES = 50
+MAX_NOTE_CHARS = 1_000
+MAX_MATCHES = 100
+MAX_LINES = 400
+WRITING_TOOLS = frozenset({"note"})
+"""The others only read the session."""
+DEFAULT_TOKENS = 2_000
+STATUS_TOKENS = 1_000
+
+Item = Annotated[str, Field(description="An item's id, as history_search shows it, or the path in a placeholder")]
+Skip = Annotated[int, Field(ge=0, le=MAX_POSITION, description="From the last search, to continue")]
+
+
+def recall_tools(
+    fs: ContextFileSystem,
+    *,
+    max_tokens: int = DEFAULT_TOKENS,
+    counter: TokenCounter | None = None,
+    notes: bool = True,
+) -> tuple[Tool, ...]:
+    """Make ``history_search``, ``history_read``, ``history_calls``, ``context_status`` and ``note`` for one session.
+
+    Args:
+        fs: the session; these tools find nothing in any other one.
+        max_tokens: upper bound on each result (at least 200); ``context_status`` has at most 1,000.
+        counter: counts tokens; None takes the default counter.
+        notes: whether ``note`` is among them, which needs a session that is open for writing.
+
+    """
+    require_counter(counter)
+    made = _Recall(fs, max(MIN_PAGE_TOKENS, max_tokens), counter)
+    tools = (made.search(), made.read(), made.calls(), made.status())
+    return (*tools, made.note()) if notes else tools
+
+
+class _Recall:
+    """The state that the tools of one session share."""
+
+    def __init__(self, fs: ContextFileSystem, max_tokens: int, counter: TokenCounter | None) -> None:
+        self._fs = fs
+        self._session = PastSession(fs)
+        self._max_tokens = max_tokens
+        self._given = counter
+
+    async def _counter(self) -> TokenCounter:
+        return await run_in_steps(lambda: self._given or default_counter())
+
+    def search(self) -> Tool:
+        @reading_tool(
+            "Search everything that was ever in this conversation, including what was evicted or summarized: by words, "
+            "best matches first, or by a regular expression (RE2), oldest first. Shows item:line, the call and "
+            "the line.",
+            name="history_search",
+            ids_from="history_search",
+        )
+        async def history_search(
+            query: Annotated[str, Field(description="Words, or a regular expression with regex=true")],
+            *,
+            regex: bool = False,
+            ignore_case: Annotated[
+                bool, Field(description="For a regular expression; words always ignore case")
+            ] = False,
+            item: Annotated[str | None, Field(description="Search this item only")] = None,
+            tool: Annotated[str | None, Field(description="Search the results of this tool only")] = None,
+            first_call: Annotated[int, Field(ge=1, le=MAX_POSITION)] = 1,
+            last_call: Annotated[int | None, Field(ge=1, le=MAX_POSITION)] = None,
+            max_matches: Annotated[int, Field(ge=1, le=MAX_MATCHES)] = 10,
+            skip: Skip = 0,
+            offset: Annotated[
+                int, Field(ge=1, le=MAX_POSITION, description="The first line of the first item; from the last search")
+            ] = 1,
+        ) -> ToolResult:
+            pattern = LinePattern(query, ignore_case=ignore_case) if regex else None
+            await self._session.refresh()
+            named = None if item is None else self._session.item(item).item_id
+            where = Where(item=named, first_call=first_call, last_call=last_call, tool=tool)
+            counter = await self._counter()
+            if pattern is None:
+                return await search_words(
+                    self._session,
+                    query,
+                    where,
+                    skip=skip,
+                    max_matches=max_matches,
+                    max_tokens=self._max_tokens,
+                    counter=counter,
+                )
+            return await search_pattern(
+                self._session,
+                pattern,
+                where,
+                skip=skip,
+                offset=offset,
+                max_matches=max_matches,
+                max_tokens=self._max_tokens,
+                counter=counter,
+            )
+
+        return history_search
+
+    def read(self) -> Tool:
+        @reading_tool(
+            "Read lines of anything that was ever in this conversation, around a line.",
+            name="history_read",
+            ids_from="history_search",
+        )
+        async def history_read(
+            item: Item,
+            line: Annotated[
+                int | None, Field(ge=1, le=MAX_POSITION, description="The line to center on, from 1")
+            ] = None,
+            lines: Annotated[int, Field(ge=1, le=MAX_LINES, description="How many lines at most")] = 40,
+            offset: Annotated[
+                int | None, Field(ge=1, le=MAX_POSITION, description="The line to begin with, instead")
+            ] = None,
+            char_offset: Annotated[
+                int | None,
+                Field(
+                    ge=0, le=MAX_POSITION, description="Read that line alone, from this character on; for a long line"
+                ),
+            ] = None,
+        ) -> ToolResult:
+            if line is not None and offset is not None:
+                raise ToolError("line is what to center on, and offset what to begin with: give one of them")
+            await self._session.refresh()
+            found = self._session.item(item)
+            first = offset or line or 1
+            if offset is None and char_offset is None:
+                first = max(1, first - lines // 2)
+            if self._session.stored(found) is not None:
+                return await read_page(
+                    self._fs,
+                    found.item_id,
+                    first=first,
+                    limit=lines,
+                    char_offset=char_offset,
+                    max_tokens=self._max_tokens,
+                    counter=self._given,
+                )
+            text = await self._session.text(found)
+            total = text.count("\n") + (not text.endswith("\n")) if text else 0
+            max_chars = lines * (MAX_LINE_CHARS + 1)
+            shown = await self._session.lines(found, first, lines, max_chars=max_chars, char_offset=char_offset)
+            if not shown:
+                return page_result(None, first, total)
+            return page_result(await rendered(shown, total, self._max_tokens, self._given), first, total)
+
+        return history_read
+
+    def calls(self) -> Tool:
+        @reading_tool(
+            "Read the conversation as it was, over a range of model calls: what was new at each call, and the "
+            "reply. Long items are cut.",
+            name="history_calls",
+        )
+        async def history_calls(
+            first: Annotated[int, Field(ge=1, le=MAX_POSITION, description="The first call, from 1")],
+            last: Annotated[
+                int | None, Field(ge=1, le=MAX_POSITION, description="The last call; the first one if left out")
+            ] = None,
+        ) -> ToolResult:
+            await self._session.refresh()
+            last = first if last is None else last
+            counter = await self._counter()
+            return await conversation(self._session, first, last, max_tokens=self._max_tokens, counter=counter)
+
+        return history_calls
+
+    def status(self) -> Tool:
+        @reading_tool(
+            "Show your context: how full its window is, the largest items and their age, what was evicted, and your "
+            "notes.",
+            name="context_status",
+        )
+        async def context_status() -> ToolResult:
+            limit = min(self._max_tokens, STATUS_TOKENS)
+            return ToolResult(await status_of(self._session, limit, self._given))
+
+        return context_status
+
+    def note(self) -> Tool:
+        @reading_tool(
+            "Write a short note for yourself that outlives every summary; context_status lists them. With a number, "
+            "replace that note; an empty text removes it.",
+            name="note",
+            read_only=False,
+        )
+        async def note(
+            text: Annotated[str, Field(description=f"At most {MAX_NOTE_CHARS:,} characters")],
+            number: Annotated[
+                int | None, Field(ge=1, le=MAX_POSITION, description="The note to replace or remove")
+            ] = None,
+        ) -> ToolResult:
+            notes = self._fs.state.notes
+            _check_note(text, number, notes)
+            written = max(notes, default=0) + 1 if number is None else number
+            await self._fs.writer.decide([], [NoteWritten(number=written, text=text)])
+            return ToolResult(f"[note {written} is {'written' if text else 'removed'}; there are {len(notes)}]")
+
+        return note
+
+
+def _check_note(text: str, number: int | None, notes: dict[int, str]) -> None:
+    if len(text) > MAX_NOTE_CHARS:
+        raise ToolError(f"the note has {len(text):,} characters; at most {MAX_NOTE_CHARS:,}: shorten it, or write two")
+    if number is not None and number not in notes:
+        there = ", ".join(map(str, sorted(notes))) or "none"
+        raise ToolError(f"there is no note {number}; there are: {there}")
+    if number is None and not text:
+        raise ToolError("a new note needs a text")
+    if number is None and len(notes) >= MAX_NOTES:
+        raise ToolError(f"there are {len(notes)} notes, and no room for more: replace or remove one")

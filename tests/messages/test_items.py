@@ -1,0 +1,46 @@
+"""An item's content out and in again, and its message with it."""
+
+import pytest
+
+from ctxfs.errors import InvalidRecord
+from ctxfs.messages.items import ContentRange, ContextItem
+from ctxfs.messages.messages import AssistantMessage, ToolMessage
+from session_items import make_item
+
+PATH = "/s/tool_result/Read/a.json"
+
+
+def result() -> ContextItem:
+    return make_item("a", ToolMessage("a", "Read", "the content"), 100)
+
+
+def test_a_result_says_where_its_content_went_and_so_does_its_message() -> None:
+    out = result().offloaded_to(PATH, "placeholder", 7)
+    assert (out.offloaded, out.destroyed, out.offload_path, out.token_count, out.content_tokens) == (
+        *(True, True, PATH, 7, 100),
+    )
+    assert out.message == ToolMessage("a", "Read", "placeholder", offloaded=True, offload_path=PATH)
+    assert out.restored("the content") == result()
+
+
+def test_a_file_that_moved_is_named_by_item_and_message() -> None:
+    out = result().offloaded_to(PATH, "placeholder", 7)
+    moved = out.moved_to("/t/a.json")
+    assert (moved.offload_path, moved.message.offload_path) == ("/t/a.json", "/t/a.json")  # type: ignore[union-attr]
+    assert moved.moved_to(PATH) == out
+    assert out.moved_to(PATH) is out
+    assert result().moved_to(None) == result()
+
+
+def test_a_reply_without_its_large_arguments_is_not_in_a_file() -> None:
+    reply = make_item("m", AssistantMessage("text"), 10)
+    out = reply.offloaded_to(None, "shorter", 3, destroyed=False, trimmed=(1,))
+    assert (out.offloaded, out.destroyed, out.offload_path, out.trimmed) == (False, False, None, (1,))
+    assert out.message == AssistantMessage("shorter")
+    assert out.restored("text").message == reply.message
+    assert reply.with_content("other").message == AssistantMessage("other")
+
+
+def test_a_range_that_no_journal_could_hold_is_refused() -> None:
+    with pytest.raises(InvalidRecord, match="first_line of a ContentRange is '1': use"):
+        ContentRange(item_id="call_1", path="/s/call_1.json", first_line="1", last_line=2)  # type: ignore[arg-type]

@@ -1,0 +1,26 @@
+"""A tool as each API takes it."""
+
+import pytest
+
+from ctxfs.messages import ToolSchema
+from ctxfs.testing.chat_invariants import violations as chat_violations
+from ctxfs.testing.invariants import violations as messages_violations
+from ctxfs.testing.responses_invariants import violations as responses_violations
+
+SCHEMA = {"type": "object", "properties": {"day": {"type": "integer"}}, "required": ["day"]}
+TOOL = ToolSchema(name="read_log", description="Read the log of a day", input_schema=SCHEMA)
+
+
+def test_each_api_takes_the_tool_in_its_form() -> None:
+    question = [{"role": "user", "content": "Hi"}]
+    messages = {"model": "m", "max_tokens": 1, "messages": question, "tools": [TOOL.for_messages()]}
+    assert messages_violations(messages) == []
+    assert chat_violations({"model": "m", "messages": question, "tools": [TOOL.for_chat()]}) == []
+    assert responses_violations({"model": "m", "input": question, "tools": [TOOL.for_responses()]}) == []
+
+
+@pytest.mark.parametrize("form", ["for_messages", "for_chat", "for_responses"])
+def test_what_is_returned_may_be_changed(form: str) -> None:
+    getattr(TOOL, form)().clear()
+    assert getattr(TOOL, form)()
+    assert "integer" in str(getattr(TOOL, form)())

@@ -1,0 +1,42 @@
+"""JSON as JavaScript writes it, compared with a JavaScript engine where there is one."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ctxfs.tools import stringify
+
+NODE = shutil.which("node")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"a": [1, True, None]}, '{"a":[1,true,null]}'),
+        ("é\u2028\x07\n\x7f", '"é\u2028\\u0007\\n\x7f"'),
+        ("\ud800", '"\\ud800"'),
+        (1.0, "1"),
+        (-0.0, "0"),
+        (1e-7, "1e-7"),
+        (0.00001, "0.00001"),
+        (1e21, "1e+21"),
+        (1.2345678901234567e20, "123456789012345670000"),
+        (float("nan"), "null"),
+        (2**70, str(2**70)),
+    ],
+)
+def test_values(value: object, text: str) -> None:
+    assert stringify(value) == text
+
+
+@pytest.mark.skipif(NODE is None, reason="NOT COMPARED with JavaScript: there is no node on this machine")
+@given(values=st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20), max_size=200))
+def test_it_writes_what_javascript_writes(values: list[float | str]) -> None:
+    assert NODE is not None
+    program = "process.stdout.write(JSON.stringify(JSON.parse(require('fs').readFileSync(0, 'utf8'))))"
+    done = subprocess.run([NODE, "-e", program], input=json.dumps(values).encode(), capture_output=True, check=True)
+    assert stringify(values) == done.stdout.decode()
