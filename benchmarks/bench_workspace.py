@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from ctxfs.workspace.catalogue_file import CATALOGUE_NAME
 
 from ctxfs.messages.items import ItemType
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.journal import encode_line
 from ctxfs.session.records import Record, SessionStarted
+from ctxfs.storage.workspace_catalogue import CATALOGUE_NAME
 from ctxfs.tools import Artifact, KnowledgeService
 
 LIMIT_MS = 100.0

@@ -19,7 +19,7 @@ async def check_tools_at_logical_paths(stores: SessionStores) -> None:
     model = ScriptedModel([*([ToolCall("look", {"place": place})] for place in ("first", "second")), "done"])
     async with Agent(model, AgentConfig(store=stores, session_id="thread-1", tools=[look], eviction="exact")) as agent:
         await agent.query("Look")
-        (path,) = [item.offload_path for item in agent.context.items if item.offload_path is not None]
+        path = next(item.offload_path for item in agent.context.items if item.offload_path is not None)
     assert path.startswith("ctxfs://thread-1/")
     assert path in str(model.requests[-1]["messages"])
     async with ContextFileSystem("thread-1", store=stores, read_only=True) as fs:

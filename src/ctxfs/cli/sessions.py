@@ -46,8 +46,8 @@ def sessions(
 ) -> None:
     """List the sessions, newest first.
 
-    The list is cached in the file .sessions.sqlite of the directory, which may be removed at any time. With --store,
-    nothing is cached.
+    The list is cached in the file .sessions.sqlite of the directory, or, with --store, in ~/.cache/ctxfs
+    (XDG_CACHE_HOME). It may be removed at any time.
     """
     stores = stores_of(sessions_at(root, store))
     selection = Selection(

@@ -1,17 +1,32 @@
 """The directories that hold sessions."""
 
+import hashlib
 import os
 from pathlib import Path
 
 from ctxfs.errors import ConfigError
 from ctxfs.storage.threads import run_to_completion
 
-__all__ = ["absolute_root", "default_root", "resolved_root"]
+__all__ = ["absolute_root", "default_root", "list_path", "resolved_root"]
 
 
 def default_root() -> Path:
     """Return the directory that holds sessions by default: ``~/.agent/context``."""
     return Path.home() / ".agent" / "context"
+
+
+def list_path(url: str) -> Path | None:
+    """Return the file that keeps the list of the sessions at ``url``: in ``$XDG_CACHE_HOME``, or ``~/.cache``.
+
+    None: this user has no home directory.
+    """
+    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not caches.is_absolute():  # which is invalid, by the XDG standard
+        try:
+            caches = Path.home() / ".cache"
+        except RuntimeError:
+            return None
+    return caches / "ctxfs" / f"sessions-{hashlib.sha256(url.encode()).hexdigest()[:32]}.sqlite"
 
 
 def absolute_root(path: str | Path | None) -> Path:

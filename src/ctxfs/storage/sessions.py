@@ -1,6 +1,6 @@
 """The place where sessions are kept, as ctxfs uses it: it returns their stores, lists them and removes them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -11,6 +11,7 @@ from ctxfs.storage.base import Store
 
 __all__ = [
     "DirectoryStores",
+    "ListingStores",
     "MakingStores",
     "SessionFound",
     "SessionStores",
@@ -24,12 +25,14 @@ __all__ = [
 class SessionFound(NamedTuple):
     """A session in the list. ``version`` changes whenever something is written.
 
-    ``changed_at``: when it last changed, in seconds since the epoch.
+    ``changed_at``: when it last changed, in seconds since the epoch. ``mark``: see ``ListingStores``; empty: a later
+    list must look at the session again.
     """
 
     session_id: str
     version: str
     changed_at: float
+    mark: str = ""
 
 
 @runtime_checkable
@@ -71,6 +74,18 @@ class MakingStores(SessionStores, Protocol):
 
         Raises ``SessionExists``, ``ConfigError`` and ``WriteFailed``.
         """
+
+
+@runtime_checkable
+class ListingStores(SessionStores, Protocol):
+    """A place on a server that lists sessions quickly if it gets back what it listed before."""
+
+    @property
+    def list_path(self) -> Path | None:
+        """The file in which this machine may keep what was listed and read; None: there is none."""
+
+    async def sessions(self, known: Iterable[SessionFound] = ()) -> list[SessionFound]:
+        """See ``SessionStores.sessions``. A session that is ``known`` with its newest ``mark`` takes no request."""
 
 
 @runtime_checkable

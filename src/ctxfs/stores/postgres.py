@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from ctxfs.errors import ConfigError, MissingExtra, NotStored, StorageError, StoreRefused, WriteFailed
 from ctxfs.errors.checks import require_int, require_number
 from ctxfs.storage.failures import NoAnswer, NotSent
+from ctxfs.storage.roots import list_path
 from ctxfs.stores.answers import SILENT_S
 from ctxfs.stores.objects.bucket import Taken
 from ctxfs.stores.objects.sessions import ObjectSessions
@@ -64,7 +65,7 @@ _REFUSED_STATEMENT: Final = {
 
 def stores_at(url: str) -> ObjectSessions:
     """Return the sessions in the database at ``url``; see ``PostgresBucket``."""
-    return ObjectSessions(PostgresBucket(url), url=shown_url(url))
+    return ObjectSessions(PostgresBucket(url), url=shown_url(url), list_path=list_path(shown_url(url)))
 
 
 def shown_url(url: str) -> str:

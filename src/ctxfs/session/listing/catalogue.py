@@ -1,6 +1,7 @@
-"""The sessions under a root, summed up: kept in one SQLite file beside them, so that thousands are listed at once.
+"""The sessions of a place, summed up: kept in one SQLite file, so that thousands are listed at once.
 
-The file is never the truth. Before each use it is compared with the sessions' directories, and what changed is read
+The file is beside the sessions, or, for those on a server, in this user's directory of caches. It is never the truth.
+Before each use it is compared with the sessions' directories, or with the list of the server, and what changed is read
 again; it is made again when it is missing, damaged, or of another version of ctxfs. Where the root cannot be written,
 what was found is kept for this use only.
 """
@@ -10,6 +11,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +25,7 @@ from ctxfs.storage.base import is_hidden
 from ctxfs.storage.database import DAMAGED, DerivedDatabase, row_crc
 from ctxfs.storage.local import is_session
 from ctxfs.storage.log_file import LOG_NAME
-from ctxfs.storage.sessions import SessionFound, SessionStores
+from ctxfs.storage.sessions import ListingStores, SessionFound, SessionStores
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.version import __version__
@@ -64,28 +66,75 @@ class _Known:
 async def list_summaries(stores: SessionStores, *, progress: Progress | None = None) -> list[SessionSummary]:
     """Every session of a place, in no order; empty when there is no such directory.
 
-    What is in no directory of this machine is read each time.
+    Of a place on a server, the sessions that changed since the last time are read; see ``ListingStores``. Any other
+    place is read each time.
 
     Raises:
         ConfigError: the place cannot be read.
 
     """
-    if (root := stores.directory) is None:
-        return await _all(stores, progress)
+    if (root := stores.directory) is not None:
+        path = root / SESSIONS_NAME
+    elif isinstance(stores, ListingStores) and stores.list_path is not None:
+        path = stores.list_path
+        await run_to_completion(lambda: _make_directory(path.parent))
+    else:
+        return await _read_all(stores, await stores.sessions(), progress)
     for in_memory in (False, False, True):
-        file = _file(root)
+        file = DerivedDatabase(path, schema=_SCHEMA, version=_VERSION)
         try:
+            if root is None:
+                return await _listed_there(stores, file, in_memory=in_memory, progress=progress)
             return await _listed(root, file, in_memory=in_memory, progress=progress)
         except DAMAGED as error:
-            logger.warning("the list of sessions of %s is made again: %s", root, error)
+            logger.warning("the list of sessions of %s is made again: %s", stores.url, error)
             await run_to_completion(file.discard)
         finally:
             await run_to_completion(file.close)
     raise AssertionError("a database in memory is not damaged")
 
 
-async def _all(stores: SessionStores, progress: Progress | None) -> list[SessionSummary]:
-    sessions = await stores.sessions()
+def _make_directory(path: Path) -> None:
+    with suppress(OSError):  # where it cannot be made, the list is kept in memory
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+async def _listed_there(
+    stores: SessionStores, file: DerivedDatabase, *, in_memory: bool, progress: Progress | None
+) -> list[SessionSummary]:
+    """List a place on a server: its own list says which sessions changed."""
+    assert isinstance(stores, ListingStores)
+    await run_to_completion(lambda: file.open(in_memory=in_memory))
+    rows = await run_to_completion(lambda: _rows(file))
+    listed = await stores.sessions(_found_of(row) for row in rows.values())
+    current = {found.session_id: _stamp_of(found) for found in listed}
+    known = {name: row for name, row in rows.items() if row.stamp == current.get(name)}
+    await run_to_completion(lambda: _remove(file, rows.keys() - current.keys()))
+    changed = [found for found in listed if found.session_id not in known]
+    for start in range(0, len(changed), _AT_ONCE):
+        if progress is not None:
+            progress(start, len(changed))
+        summaries = await _read_all(stores, changed[start : start + _AT_ONCE], None)
+        read = [_Known(summary, current[summary.session_id], ()) for summary in summaries]
+        known.update((one.summary.session_id, one) for one in read)
+        # The reason why one could not be read may be gone the next time.
+        whole = [one for one in read if one.summary.error is None]
+        await run_to_completion(lambda whole=whole: _put(file, whole))  # type: ignore[misc]
+    return [row.summary for row in known.values()]
+
+
+def _found_of(row: _Known) -> SessionFound:
+    version, changed_at, mark = json_codec.loads(row.stamp)
+    return SessionFound(row.summary.session_id, version, changed_at, mark)
+
+
+def _stamp_of(found: SessionFound) -> str:
+    return json_codec.dumps_text([found.version, found.changed_at, found.mark])
+
+
+async def _read_all(
+    stores: SessionStores, sessions: Sequence[SessionFound], progress: Progress | None
+) -> list[SessionSummary]:
     read: list[SessionSummary] = []
     limit = anyio.CapacityLimiter(_OPENED_AT_ONCE)
 
@@ -99,10 +148,6 @@ async def _all(stores: SessionStores, progress: Progress | None) -> list[Session
         for found in sessions:
             group.start_soon(add, found)
     return read
-
-
-def _file(root: Path) -> DerivedDatabase:
-    return DerivedDatabase(root / SESSIONS_NAME, schema=_SCHEMA, version=_VERSION)
 
 
 async def _listed(
@@ -170,11 +215,15 @@ def _compared(root: Path, file: DerivedDatabase, *, in_memory: bool) -> tuple[di
         for name in names
         if (found := listed.get(name)) is not None and found.stamp == _stamp(f"{root}/{name}", found.directories)
     }
-    gone = listed.keys() - set(names)
-    if gone:
-        with file.transaction():
-            file.db.executemany("DELETE FROM sessions WHERE session_id = ?", [(name,) for name in gone])
+    _remove(file, listed.keys() - set(names))
     return known, [name for name in names if name not in known]
+
+
+def _remove(file: DerivedDatabase, names: Iterable[str]) -> None:
+    rows = [(name,) for name in names]
+    if rows:
+        with file.transaction():
+            file.db.executemany("DELETE FROM sessions WHERE session_id = ?", rows)
 
 
 def _rows(file: DerivedDatabase) -> Mapping[str, _Known]:

@@ -40,9 +40,10 @@ class OpenedObjectSession(OpenedSession):
 
     def _take(self, me: str, *, create: bool) -> tuple[int, bool]:
         """Create a segment with the next epoch, so that an earlier writer fails when it creates one of this number."""
-        if not self._exists() and not create:
-            raise SessionNotFound(self._session_id, self._place)
+        self._row.catch_up()
         while True:
+            if not self._row.log.exists and not create:
+                raise SessionNotFound(self._session_id, self._place)
             last = self._row.log.head
             is_others = last is not None and last.writer and last.writer not in self._mine
             if last is not None and is_others and self._terms.clock() < last.at + self._terms.ttl_s:
@@ -50,10 +51,9 @@ class OpenedObjectSession(OpenedSession):
                 raise SessionLocked(self._session_id, holder)
             head = self._row.next_head(me, epochs=1)
             try:
-                self._row.make(head, [])
+                self._row.take(head)
             except Taken:
-                self._row.catch_up_with_next()  # another writer was faster
-                continue
+                continue  # another writer was faster
             self._row.cover_full_rows()
             return head.epoch, last is not None and not last.writer
 

@@ -39,7 +39,15 @@ __all__ = ["SESSIONS", "SegmentRow", "session_prefix"]
 logger = logging.getLogger("ctxfs.stores")
 
 SESSIONS: Final = "sessions/"
-"""Under this prefix each session has an empty object, whose key names it, so that sessions can be listed."""
+"""Under this prefix each session has an empty object, its mark, so that sessions can be listed.
+
+The key names the session and the epoch of its writer: ``sessions/ID/IDENTITY-EPOCH``. A writer makes it before it takes
+the session. So while a session that was released has no new mark, it has not changed, and listing need not look at it.
+"""
+
+MARKS_KEPT: Final = 2
+"""Every second writer deletes the marks before its own, so that not each opening takes that request, and a page of
+1,000 keys lists at least 500 sessions."""
 
 OWN_OBJECT_BYTES: Final = 1 << 20
 """A content larger than this has an object of its own, because a segment is always read whole."""
@@ -244,10 +252,30 @@ class SegmentRow:
                 if known != data:  # else an earlier try created it, and the answer was lost
                     raise
 
-        if not self.log.exists:
-            self._put(self._marker(head), b"")
         repeated(make, key, terms or self._terms)
         self.log.take(decode(key, data))
+
+    def take(self, head: Head) -> None:
+        """Create the segment with which a new writer takes the session, after its mark. Raises what ``make`` raises."""
+        mark = self._mark(head.identity, head.epoch)
+        self._put(mark, b"")
+        try:
+            self.make(head, [])
+        except Taken:
+            self.catch_up_with_next()  # another writer was faster
+            if not self.log.exists or self._identity() != head.identity:
+                self._delete([mark])  # a session that was removed meanwhile leaves no name
+            raise
+        if head.epoch % MARKS_KEPT == 0:
+            before = range(max(1, head.epoch - MARKS_KEPT), head.epoch)
+            with suppress(StorageError):  # they only make the list longer, and are deleted with the session
+                self._bucket.delete([self._mark(head.identity, epoch) for epoch in before])
+
+    def _mark(self, identity: str, epoch: int) -> str:
+        return f"{SESSIONS}{self._session_id}/{identity}-{epoch}"
+
+    def _identity(self) -> str:
+        return "" if self.log.head is None else self.log.head.identity
 
     def _put(self, key: str, data: bytes) -> None:
         """Create an object that nothing refers to yet; an unknown outcome therefore counts as a failed write."""
@@ -368,10 +396,7 @@ class SegmentRow:
         objects.
         """
         # List the objects first: those that appear later may belong to the next session with this id.
-        gone = [*self._bucket.keys(self._prefix), self._marker(head)]
+        gone = [*self._bucket.keys(self._prefix), *self._bucket.keys(f"{SESSIONS}{self._session_id}/{head.identity}-")]
         stay = {self._prefix + segment_key(number) for number in self.log.fences}
         self.make(head, [], fences=self.log.fences)
         self._bucket.delete([key for key in gone if key not in stay])
-
-    def _marker(self, head: Head) -> str:
-        return f"{SESSIONS}{self._session_id}/{head.identity}"

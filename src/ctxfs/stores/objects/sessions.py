@@ -1,11 +1,13 @@
 """The sessions in a bucket of an object store."""
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs
 
 from ctxfs.errors import ConfigError, NotStored
+from ctxfs.storage.roots import list_path
 from ctxfs.storage.sessions import SessionFound
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.stores.answers import GIVE_UP_S, TTL_S
@@ -13,7 +15,7 @@ from ctxfs.stores.objects.bucket import Bucket, open_bucket
 from ctxfs.stores.objects.cache import ReadCache
 from ctxfs.stores.objects.row import SESSIONS, session_prefix
 from ctxfs.stores.objects.segments import decode, is_segment_key
-from ctxfs.stores.objects.store import ObjectStore, session_ids
+from ctxfs.stores.objects.store import ObjectStore, newest_marks
 from ctxfs.stores.remote import RemoteSessionStores
 
 __all__ = ["ObjectSessions", "stores_at"]
@@ -31,6 +33,7 @@ class ObjectSessions(RemoteSessionStores):
         ttl_s: see ``ObjectStore``.
         give_up_s: see ``ObjectStore``.
         cache: see ``ObjectStore``; all sessions share it.
+        list_path: see ``ListingStores.list_path``.
     """
 
     def __init__(
@@ -41,10 +44,13 @@ class ObjectSessions(RemoteSessionStores):
         ttl_s: float = TTL_S,
         give_up_s: float = GIVE_UP_S,
         cache: ReadCache | None = None,
+        list_path: Path | None = None,
     ) -> None:
         super().__init__(url, ttl_s=ttl_s, give_up_s=give_up_s)
+        self._list_path = list_path
         self._bucket = bucket
         self._cache = cache
+        self._known: dict[str, SessionFound] = {}  # as they were last listed
 
     def store(self, session_id: str) -> ObjectStore:
         """See ``SessionStores.store``."""
@@ -57,9 +63,21 @@ class ObjectSessions(RemoteSessionStores):
             place=self._url,
         )
 
-    async def sessions(self) -> list[SessionFound]:
-        """See ``SessionStores.sessions``: one request for each 1,000 sessions, and two more for each session."""
-        return await run_to_completion(self._sessions, waits=True)
+    @property
+    def list_path(self) -> Path | None:
+        """See ``ListingStores.list_path``."""
+        return self._list_path
+
+    async def sessions(self, known: Iterable[SessionFound] = ()) -> list[SessionFound]:
+        """See ``ListingStores.sessions``.
+
+        One request lists 500 to 1,000 sessions. A session takes two more, or, if it is known and its writer did not
+        release it, one; a session that is known and was released takes none until a writer opens it again.
+        """
+        self._known.update((found.session_id, found) for found in known)
+        listed = await run_to_completion(self._sessions, waits=True)
+        self._known = {found.session_id: found for found in listed}
+        return listed
 
     def forget(self, session_id: str) -> None:
         """Delete all objects of a session, also those that keep a sleeping writer of it out. Blocks.
@@ -70,22 +88,36 @@ class ObjectSessions(RemoteSessionStores):
         self._bucket.delete([key for prefix in prefixes for key in self._bucket.keys(prefix)])
 
     def _sessions(self) -> list[SessionFound]:
+        marks = newest_marks(self._bucket)  # before the sessions are read: see _found
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ctxfs") as threads:
-            found = threads.map(self._found, session_ids(self._bucket))
+            found = threads.map(self._found, marks, marks.values())
             return [one for one in found if one is not None]
 
-    def _found(self, session_id: str) -> SessionFound | None:
-        """Describe a session by its last segment; None: it was removed, or its creation was interrupted."""
+    def _found(self, session_id: str, mark: str) -> SessionFound | None:
+        """Describe a session by its last segment; None: it was removed, or its creation was interrupted.
+
+        A writer makes its mark before its first segment. So if the last segment releases the session, and is of the
+        newest mark's writer, nothing can change before there is a newer mark.
+        """
+        known = self._known.get(session_id)
+        if known is not None and known.mark == mark:
+            return known
         prefix = session_prefix(session_id)
-        keys = [key.removeprefix(prefix) for key in self._bucket.keys(f"{prefix}s/")]
+        identity, _, seen = ("" if known is None else known.version).partition("-")
+        is_known = identity == mark.partition("-")[0]
+        listed = self._bucket.keys(f"{prefix}s/", after=prefix + seen if is_known else "")
+        keys = [key.removeprefix(prefix) for key in listed]
         last = max(filter(is_segment_key, keys), default=None)
         if last is None:
-            return None
+            return known if is_known else None
         try:
             head = decode(last, self._bucket.get(prefix + last)).head
         except NotStored:
             return None
-        return None if head.removed else SessionFound(session_id, f"{head.identity}-{last}", head.at)
+        if head.removed:
+            return None
+        is_final = not head.writer and f"{head.identity}-{head.epoch}" == mark
+        return SessionFound(session_id, f"{head.identity}-{last}", head.at, mark if is_final else "")
 
 
 def stores_at(url: str) -> ObjectSessions:
@@ -101,4 +133,6 @@ def stores_at(url: str) -> ObjectSessions:
     if given or len(directories) > 1 or not all(Path(directory).is_absolute() for directory in directories):
         raise ConfigError(f"{url!r}: after the '?' of a bucket's URL, only cache=DIRECTORY (absolute) is valid")
     cache = ReadCache(Path(directories[0])) if directories else None
-    return ObjectSessions(open_bucket(place.removeprefix("objects+")), url=place, cache=cache)
+    return ObjectSessions(
+        open_bucket(place.removeprefix("objects+")), url=place, cache=cache, list_path=list_path(place)
+    )

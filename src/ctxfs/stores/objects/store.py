@@ -10,7 +10,7 @@ from ctxfs.stores.objects.opened import OpenedObjectSession
 from ctxfs.stores.objects.row import SESSIONS
 from ctxfs.stores.remote import RemoteStore, names_no_server
 
-__all__ = ["ObjectStore", "session_ids"]
+__all__ = ["ObjectStore", "newest_marks", "session_ids"]
 
 
 class ObjectStore(RemoteStore[OpenedObjectSession]):
@@ -73,9 +73,21 @@ class ObjectStore(RemoteStore[OpenedObjectSession]):
             yield from self._opened().pieces(name, spans)
 
 
-def session_ids(bucket: Bucket) -> list[str]:
-    """List the sessions of a bucket, with one request for each thousand of them. Blocks. Raises ``StorageError``.
+def newest_marks(bucket: Bucket) -> dict[str, str]:
+    """List the sessions of a bucket, sorted, each with the newest mark of its writers: ``IDENTITY-EPOCH``. Blocks.
 
-    The list may include a session whose creation or removal was interrupted: opening it raises ``SessionNotFound``.
+    It may include a session whose creation or removal was interrupted: opening it raises ``SessionNotFound``.
+    Raises ``StorageError``.
     """
-    return sorted({key.removeprefix(SESSIONS).partition("/")[0] for key in bucket.keys(SESSIONS)})
+    newest: dict[str, tuple[int, str]] = {}
+    for key in bucket.keys(SESSIONS):
+        session_id, _, mark = key.removeprefix(SESSIONS).partition("/")
+        epoch = mark.rpartition("-")[2]
+        made = (int(epoch) if epoch.isdigit() else 0, mark)
+        newest[session_id] = max(made, newest.get(session_id, made))
+    return {session_id: newest[session_id][1] for session_id in sorted(newest)}
+
+
+def session_ids(bucket: Bucket) -> list[str]:
+    """List the sessions of a bucket, as ``newest_marks`` does."""
+    return list(newest_marks(bucket))
