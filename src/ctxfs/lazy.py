@@ -7,8 +7,6 @@ from typing import Any
 
 from ctxfs.errors.spelling import did_you_mean
 
-__all__ = ["OTHER_NAMES", "lazy"]
-
 OTHER_NAMES: Mapping[str, str] = {
     "SelectiveCompactionPolicy": "from ctxfs.eviction import SelectiveCompaction",
     "EphemeralManager": "@tool(..., ephemeral=n), or Context(keep_recent={...}) in a loop of your own",

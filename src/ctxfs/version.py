@@ -1,7 +1,5 @@
 """The version of ctxfs, in one place: the package, the build and the command line read it here."""
 
-__all__ = ["VERSION_LINE", "__version__"]
-
 __version__ = "0.1.0"
 
 VERSION_LINE = f"ctxfs {__version__}\n"

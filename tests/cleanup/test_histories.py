@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from ctxfs.errors import ContentGone
 from ctxfs.session import prune
 from ctxfs.session.cleanup.contents import remove_contents
-from ctxfs.session.filesystem import ContextFileSystem, remove_session
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.local import remove_session
 from prove.cleanup_play import OPERATIONS, play
 from prove.part_cleanup import controls, run_histories
 from session_items import tool_result

@@ -17,8 +17,8 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
 from ctxfs.cli.app import run
-from ctxfs.cli.output import for_terminal
 from ctxfs.messages import ToolCall
+from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.testing import ScriptedModel
 from session_items import tool_result
 

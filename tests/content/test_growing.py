@@ -12,7 +12,8 @@ from ctxfs.messages.base import Usage
 from ctxfs.session.content.blocks import RAW_BLOCK, index_name
 from ctxfs.session.content.growing import GrowingLog
 from ctxfs.session.content.stored import Stored
-from ctxfs.session.filesystem import ContextFileSystem, remove_session
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.local import remove_session
 from ctxfs.storage.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio

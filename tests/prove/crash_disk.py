@@ -25,8 +25,9 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Literal
 
+from ctxfs.storage.lock_file import LOCK_NAME
+from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.port import FileKind, FileStat
-from ctxfs.storage.session_dir import LOCK_NAME, LOG_NAME
 
 __all__ = ["Captured", "CrashDisk", "State", "kind_of_sync"]
 

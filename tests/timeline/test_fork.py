@@ -16,12 +16,13 @@ from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage, User
 from ctxfs.session import erase
 from ctxfs.session.archive import write_archive
 from ctxfs.session.cleanup.contents import remove_contents
-from ctxfs.session.filesystem import ContextFileSystem, list_sessions, remove_session
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import SessionStarted
 from ctxfs.session.timeline.fork import fork_session
 from ctxfs.session.timeline.reading import read_timeline
 from ctxfs.session.transfer.sessions import export_session
 from ctxfs.storage import MemoryStore
+from ctxfs.storage.local import list_sessions, remove_session
 from ctxfs.storage.memory import MemorySessions
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.tools.read import read_tool

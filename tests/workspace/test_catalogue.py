@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from ctxfs.errors import ConfigError
 from ctxfs.messages import CharsCounter
 from ctxfs.session import export_session, import_session
-from ctxfs.session.filesystem import ContextFileSystem, remove_session
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage import LocalSessions
+from ctxfs.storage.local import remove_session
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.storage.workspace_catalogue import CATALOGUE_NAME
 from ctxfs.tools import Artifact, ArtifactInfo, KnowledgeService

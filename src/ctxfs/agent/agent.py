@@ -43,8 +43,6 @@ from ctxfs.tools.materialization import Materializer
 from ctxfs.tools.recall.archive import PastSession
 from ctxfs.tools.recall.status import context_status
 
-__all__ = ["Agent"]
-
 _INTERRUPTED = "This call was interrupted before it had a result. Call the tool again if you still need it."
 _CUT = "Your reply was cut by its token limit, so this call was not run. Make smaller calls, one at a time."
 _MAX_REFUSALS = 8

@@ -34,8 +34,6 @@ from ctxfs.tools.base import Tool
 from ctxfs.tools.bash import Bash
 from ctxfs.tools.materialization import Materialize
 
-__all__ = ["AgentConfig", "Approve", "Eviction", "OnClose", "OnOpen", "Redact", "ResultOffload"]
-
 Approve = Callable[[ToolCall], "bool | str | Awaitable[bool | str]"]
 """True lets the call run; False denies it; a text denies it, as the reason that the model gets. May be async."""
 

@@ -7,8 +7,6 @@ from ctxfs.messages.base import Retrying, TextDelta, ThinkingDelta, Usage
 from ctxfs.messages.messages import ToolCall
 from ctxfs.tools.base import ToolResult
 
-__all__ = ["AgentEvent", "Done", "ToolEnded", "ToolStarted", "UsageReported"]
-
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted:

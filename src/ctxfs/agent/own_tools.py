@@ -21,8 +21,6 @@ from ctxfs.tools.read import read_tool
 from ctxfs.tools.recall.tools import recall_tools
 from ctxfs.tools.retrieval import retrieval_tools
 
-__all__ = ["check_number", "check_readable", "check_status", "tools_of", "warn_of_roots"]
-
 
 def tools_of(fs: ContextFileSystem, config: AgentConfig) -> dict[str, Tool]:
     """Return an agent's tools by name: those of ctxfs that its settings ask for, for ``fs``, and the user's.

@@ -4,8 +4,6 @@ from ctxfs.agent.events import ToolStarted
 from ctxfs.errors import ReplyIncomplete
 from ctxfs.messages.base import CUT, Reply
 
-__all__ = ["is_final", "started", "whole"]
-
 
 def whole(reply: Reply | None) -> Reply:
     """Return the reply. Raises ``ReplyIncomplete`` when there is none."""

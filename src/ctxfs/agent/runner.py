@@ -14,8 +14,6 @@ from ctxfs.errors.base import quoted
 from ctxfs.messages.messages import ToolCall, check_content
 from ctxfs.tools.base import RunningCall, Tool, ToolResult, told
 
-__all__ = ["ToolRunner"]
-
 _log = logging.getLogger("ctxfs.agent")
 
 

@@ -6,8 +6,6 @@ from datetime import datetime, timedelta
 
 from ctxfs.errors import ConfigError
 
-__all__ = ["moment", "share_of", "size_bytes", "span_s"]
-
 _SPAN = re.compile(r"(\d{1,6})\s*([smhdwy])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
 _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*((?:[kmgt]i?)?)b?", re.IGNORECASE)

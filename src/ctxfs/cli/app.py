@@ -16,9 +16,8 @@ from typer.core import TyperCommand, TyperGroup
 from ctxfs.cli.commands import COMMANDS, COMPLETE_VARIABLE
 from ctxfs.cli.pager import paged
 from ctxfs.errors import ArchiveError, ContentGone, CorruptContent, CorruptJournal, CtxfsError, NotStored
+from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.version import VERSION_LINE
-
-__all__ = ["app", "run"]
 
 CHECK_FAILED = 1
 WRONG_USE = 2
@@ -157,8 +156,6 @@ class _Safe(logging.Formatter):
     """Lines of the log in which nothing moves the cursor or hides text."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from ctxfs.cli.output import for_terminal  # noqa: PLC0415 - rich is slow to import
-
         return for_terminal(super().format(record))
 
 
@@ -197,8 +194,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _reader_left()
     except (CtxfsError, OSError, typer.Abort, _UsageError) as error:
-        from ctxfs.cli.output import for_terminal  # noqa: PLC0415 - rich is slow to import, and most runs end well
-
         sys.stderr.write(for_terminal(f"ctxfs: {_message(error)}\n"))
         return CHECK_FAILED if isinstance(error, _FAILED) else WRONG_USE
     except KeyboardInterrupt:

@@ -19,8 +19,6 @@ from ctxfs.session.listing.summary import file_stats
 from ctxfs.storage.lock_file import LOCK_NAME
 from ctxfs.storage.log_file import LOG_NAME
 
-__all__ = ["may_match", "needed_words"]
-
 _CHUNK_BYTES = 1 << 20
 _CLOCK_STEP_S = 2.0
 """Some file systems record times no more exactly than this, and copying a session takes a moment."""

@@ -19,8 +19,6 @@ from ctxfs.cli.session import find_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError, CtxfsError
 from ctxfs.messages.base import ChatModel
 
-__all__ = ["chat"]
-
 _SYSTEM_PROMPT = (
     "You help with the directory that the user is in. Look with list_dir, read_file and search before you answer. "
     "Old results leave your context for files: their placeholders say what was there, and Read shows them again."

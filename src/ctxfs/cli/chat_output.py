@@ -10,12 +10,11 @@ from rich.console import Console
 
 from ctxfs.agent.agent import Agent
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
-from ctxfs.cli.output import console, for_terminal, print_json
+from ctxfs.cli.output import console, print_json
 from ctxfs.errors import CtxfsError
 from ctxfs.eviction.events import Compacted, Evicted, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.messages.base import Retrying, TextDelta
-
-__all__ = ["ChatOutput", "JsonLines", "ReadableText", "event_as_dict"]
+from ctxfs.session.content.visible import visible_text as for_terminal
 
 _SHOWN_CHARS = 80
 _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")

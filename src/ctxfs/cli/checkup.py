@@ -12,8 +12,6 @@ from pathlib import Path
 
 from ctxfs.storage.port import FileSystem, OsFileSystem
 
-__all__ = ["Disk", "Package", "disk_at", "packages", "unfit"]
-
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[^\]]*\])?\s*(?P<versions>[^;]*)")
 _EXTRA = re.compile(r"extra == ['\"](?P<extra>[^'\"]+)['\"]")
 _LEAST = re.compile(r">=\s*(?P<version>[\w.]+)")

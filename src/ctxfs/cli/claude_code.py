@@ -9,8 +9,6 @@ from ctxfs.cli.options import PreviewAbove, Root, StoreUrl
 from ctxfs.cli.session import sessions_at, stores_of
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 
-__all__ = ["claude_code"]
-
 _SESSION = "CLAUDE_CODE_SESSION_ID"
 
 

@@ -14,7 +14,7 @@ from ctxfs.cli.amounts import share_of, size_bytes, span_s
 from ctxfs.cli.columns import print_columns, print_line
 from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, Unasked
-from ctxfs.cli.output import for_terminal, print_json
+from ctxfs.cli.output import print_json
 from ctxfs.cli.session import find_session, find_sessions, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
@@ -25,10 +25,9 @@ from ctxfs.session.cleanup.sessions import Forgotten, carry_out, forget_plan, ta
 from ctxfs.session.cleanup.usage import DiskUsage, usage_by_item, usage_by_session, usage_by_tool
 from ctxfs.session.cleanup.verification import CheckedSession
 from ctxfs.session.cleanup.verification import check as check_sessions
+from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.view import figures
-
-__all__ = ["check", "du", "forget", "prune", "tag"]
 
 Sessions = Annotated[
     list[str] | None,

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from ctxfs.cli.output import console, for_terminal, label, on_terminal
-
-__all__ = ["print_columns", "print_line"]
+from ctxfs.cli.output import console, label, on_terminal
+from ctxfs.session.content.visible import visible_text as for_terminal
 
 _GAP = "  "
 

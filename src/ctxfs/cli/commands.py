@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["COMMANDS", "COMPLETE_VARIABLE", "Command"]
-
 COMPLETE_VARIABLE = "_CTXFS_COMPLETE"
 """By this variable of the environment a shell asks for the words to offer; typer derives it from the program's name."""
 

@@ -16,8 +16,6 @@ from ctxfs.session.entries import entries
 from ctxfs.storage.local import is_session
 from ctxfs.storage.threads import without_threads
 
-__all__ = ["completion", "known_items", "known_sessions"]
-
 
 class Shell(StrEnum):
     """A shell that completes."""

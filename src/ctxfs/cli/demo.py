@@ -25,20 +25,19 @@ from ctxfs.agent.events import AgentEvent, Done, ToolStarted, UsageReported
 from ctxfs.cli.explore import exploration_tools
 from ctxfs.cli.explorer import Explorer
 from ctxfs.cli.options import STORE_VARIABLE, AsJson, Root
-from ctxfs.cli.output import console, for_terminal, print_json, table
+from ctxfs.cli.output import console, print_json, table
 from ctxfs.errors import ConfigError, StorageError
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.events import Evicted, OffloadFailed, RecordFailed
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.messages import ToolCall
+from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.timeline.costs import account
 from ctxfs.session.timeline.effect import Effect, effect
 from ctxfs.session.verify import VerifyReport
 from ctxfs.storage.roots import absolute_root
 from ctxfs.testing.scripted import ScriptedModel
 from ctxfs.tools.base import Tool
-
-__all__ = ["Row", "demo"]
 
 _MAX_TURNS = 24
 _CPU_S = 20.0

@@ -15,18 +15,17 @@ import typer
 
 from ctxfs.cli.checkup import Disk, Package, disk_at, packages, unfit
 from ctxfs.cli.options import ROOT_VARIABLE, STORE_VARIABLE, AsJson, Root
-from ctxfs.cli.output import for_terminal, print_json
+from ctxfs.cli.output import print_json
 from ctxfs.cli.session import sessions_directory
 from ctxfs.cli.storecheck import StoreCheck, store_at
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.models.known import KnownModels, ModelInfo, known_model, known_models
 from ctxfs.messages.tokens import load_counter
-from ctxfs.session.filesystem import list_sessions
+from ctxfs.session.content.visible import visible_text as for_terminal
+from ctxfs.storage.local import list_sessions
 from ctxfs.storage.urls import stores_at
 from ctxfs.version import __version__
 from ctxfs.view import figures
-
-__all__ = ["doctor"]
 
 _FAILED = 1
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")

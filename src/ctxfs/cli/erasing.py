@@ -9,13 +9,12 @@ import typer
 from ctxfs.cli.columns import print_columns, print_line
 from ctxfs.cli.completion import known_items
 from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, Unasked
-from ctxfs.cli.output import for_terminal, print_json
+from ctxfs.cli.output import print_json
 from ctxfs.cli.session import find_session, sessions_at, stores_of
 from ctxfs.session.cleanup.erasing import Erasure, erase_plan
 from ctxfs.session.cleanup.erasing import erase as erase_contents
+from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.view import figures
-
-__all__ = ["erase"]
 
 _NAMED = 4
 """The most items with a quotation that are named."""

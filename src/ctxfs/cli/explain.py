@@ -11,16 +11,15 @@ from rich.console import Console
 
 from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.options import AsJson, Root, StoreUrl
-from ctxfs.cli.output import Reasons, console, for_terminal, label, print_json, table, tokens
+from ctxfs.cli.output import Reasons, console, label, print_json, table, tokens
 from ctxfs.cli.session import SessionsAt, open_session, session_or_file, sessions_at
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.lab.replay import explanation
 from ctxfs.lab.replay.answer import LIMITS, answer
 from ctxfs.lab.replay.explanation import Explanation
 from ctxfs.lab.replay.recorded import RecordedSession, explain_recording
+from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.view import figures
-
-__all__ = ["explain"]
 
 _Session = Annotated[
     str,

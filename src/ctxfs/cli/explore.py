@@ -20,8 +20,6 @@ from ctxfs.tools.base import Tool
 from ctxfs.tools.decorator import tool
 from ctxfs.tools.line_pattern import LinePattern
 
-__all__ = ["exploration_tools", "parse_listing"]
-
 _LISTED_ENTRIES = 1_000
 _SCANNED_ENTRIES = 20_000
 _READ_BYTES = 131_072

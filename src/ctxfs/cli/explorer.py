@@ -13,8 +13,6 @@ from ctxfs.cli.explore import parse_listing
 from ctxfs.eviction.placeholder.text import HEADER
 from ctxfs.messages.messages import ToolCall
 
-__all__ = ["Explorer"]
-
 _PATTERNS = (r"TODO|FIXME|XXX|HACK", r"(?i)error|exception|fail|warning", r"(?i)import|include|require|use ")
 _LISTED_DIRECTORIES = 12
 _SMALLEST_BYTES = 200

@@ -14,8 +14,6 @@ from ctxfs.session.timeline.back import Back, pinned, restored, undone, unpinned
 from ctxfs.session.timeline.bring_back import change_session
 from ctxfs.session.timeline.fork import Forked, fork_session
 
-__all__ = ["fork", "pin", "restore", "undo", "unpin"]
-
 Reason = Annotated[
     str, typer.Option("--reason", metavar="TEXT", help="The reason; it is recorded, and `ctxfs history` shows it.")
 ]

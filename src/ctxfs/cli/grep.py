@@ -14,15 +14,14 @@ from ctxfs.cli.grep_output import Form, Printer
 from ctxfs.cli.item_search import Query
 from ctxfs.cli.listed import listed
 from ctxfs.cli.options import Root, Since, StoreUrl
-from ctxfs.cli.output import for_terminal, print_json, text_keys, write
+from ctxfs.cli.output import print_json, text_keys, write
 from ctxfs.cli.session import SessionsAt, find_entry, find_session, open_known_session, sessions_at, stores_of
 from ctxfs.cli.session_search import ItemRow, search_session
 from ctxfs.errors import ConfigError
 from ctxfs.messages.items import ItemType
+from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.entries import Entry
 from ctxfs.session.listing.selection import Selection
-
-__all__ = ["grep"]
 
 LARGE_BYTES, MANY_SESSIONS = 20_000_000, 100
 """Searching more than this is worth starting processes."""

@@ -16,14 +16,13 @@ import anyio
 from ctxfs.cli.candidates import may_match, needed_words
 from ctxfs.cli.grep_output import Form, JsonPrinter, Printer
 from ctxfs.cli.item_search import Query
-from ctxfs.cli.output import for_terminal, write
+from ctxfs.cli.output import write
 from ctxfs.cli.session import SessionsAt, open_known_session
 from ctxfs.cli.session_search import search_session, spans
 from ctxfs.errors import CtxfsError
+from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.listing.summary import problem_of
 from ctxfs.storage.threads import run_to_completion, without_threads
-
-__all__ = ["Search", "Shown", "grep_all"]
 
 PROCESSES = 2
 _PIECE_BYTES = 65_536

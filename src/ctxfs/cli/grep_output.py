@@ -9,8 +9,6 @@ from ctxfs.cli.output import in_base64
 from ctxfs.cli.session_search import ItemRow
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["Form", "JsonPrinter", "Printer"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:

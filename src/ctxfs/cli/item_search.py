@@ -12,8 +12,6 @@ from ctxfs.session.entries import Entry
 from ctxfs.text.steps import CpuBudget
 from ctxfs.tools.line_pattern import LinePattern
 
-__all__ = ["ItemSearch", "Query", "Row"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:

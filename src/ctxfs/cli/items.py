@@ -11,18 +11,7 @@ import anyio
 import typer
 
 from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument, StoreUrl
-from ctxfs.cli.output import (
-    WIDE_COLUMNS,
-    console,
-    for_terminal,
-    in_base64,
-    label,
-    print_json,
-    table,
-    text_keys,
-    tokens,
-    write,
-)
+from ctxfs.cli.output import WIDE_COLUMNS, console, in_base64, label, print_json, table, text_keys, tokens, write
 from ctxfs.cli.session import (
     SessionsAt,
     content_blocks,
@@ -38,12 +27,11 @@ from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, ToolMessage
 from ctxfs.messages.names import path_of
+from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.entries import Entry, Place, entries
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.jsontext.write_stream import has_surrogates
-
-__all__ = ["cat", "ls", "tail"]
 
 _RANGE = re.compile(r"(?P<first>\d*):(?P<last>\d*)|(?P<only>\d+)")
 

@@ -10,8 +10,6 @@ from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import without_threads
 
-__all__ = ["listed"]
-
 _MANY = 100
 """For this many sessions or fewer, no progress is shown, since reading them is quick."""
 

@@ -6,8 +6,6 @@ from ctxfs.adapters.serve.mcp import reading_server, serve_stdio
 from ctxfs.cli.options import Root, SessionArgument, StoreUrl
 from ctxfs.cli.session import SessionsAt, open_session, sessions_at
 
-__all__ = ["mcp"]
-
 
 def mcp(session: SessionArgument, root: Root = None, store: StoreUrl = None) -> None:
     """Serve a session to an MCP client, over standard input and output.

@@ -8,20 +8,6 @@ import typer
 from ctxfs.cli.amounts import moment
 from ctxfs.cli.completion import known_items, known_sessions
 
-__all__ = [
-    "ROOT_VARIABLE",
-    "STORE_VARIABLE",
-    "AsJson",
-    "DryRun",
-    "ItemArgument",
-    "PreviewAbove",
-    "Root",
-    "SessionArgument",
-    "Since",
-    "StoreUrl",
-    "Unasked",
-]
-
 ROOT_VARIABLE = "CTXFS_ROOT"
 STORE_VARIABLE = "CTXFS_STORE"
 

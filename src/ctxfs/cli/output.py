@@ -22,22 +22,6 @@ from ctxfs.storage.failures import reason_of
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.jsontext.write_stream import has_surrogates
 
-__all__ = [
-    "WIDE_COLUMNS",
-    "Reasons",
-    "console",
-    "for_terminal",
-    "in_base64",
-    "label",
-    "on_terminal",
-    "print_json",
-    "table",
-    "text_keys",
-    "tokens",
-    "write",
-    "write_private",
-]
-
 _PIPE_COLUMNS = 1_000
 WIDE_COLUMNS = 110
 """From this width on, a table has room for a column of sentences."""

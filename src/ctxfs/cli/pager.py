@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-__all__ = ["is_open", "paged"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -15,12 +15,10 @@ import typer
 
 from ctxfs.adapters.serve.proxy import Proxy
 from ctxfs.cli.options import STORE_VARIABLE, PreviewAbove, Root, StoreUrl
-from ctxfs.cli.output import for_terminal
 from ctxfs.cli.session import find_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
-
-__all__ = ["proxy"]
+from ctxfs.session.content.visible import visible_text as for_terminal
 
 _KILLED = 128
 _NOTE_CHARS = 300

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ctxfs.cli.options import AsJson
-from ctxfs.cli.output import console, for_terminal, on_terminal, write_private
+from ctxfs.cli.output import console, on_terminal, write_private
 from ctxfs.errors import ConfigError
 from ctxfs.lab.recordings.discover import default_folders, recordings_in
 from ctxfs.lab.replay import lab
@@ -25,9 +25,8 @@ from ctxfs.lab.replay.report import Skipped
 from ctxfs.lab.replay.tariff import PriceOptions, parse_rates
 from ctxfs.lab.replay.tune import tune_files
 from ctxfs.messages.models.prices import CacheTtl
+from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.storage.log_file import LOG_NAME
-
-__all__ = ["replay", "tune"]
 
 _NAMED = 3
 """The most files that are named for each reason why they are skipped."""

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 from ctxfs.tools.line_pattern import LinePattern
 
-__all__ = ["matching_lines"]
-
 
 def matching_lines(pattern: LinePattern, data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the number (from 1) and the bytes of each line of ``data`` that matches; only a newline ends a line."""

@@ -23,23 +23,6 @@ from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.storage.urls import stores_at
 
-__all__ = [
-    "SessionsAt",
-    "by_change",
-    "content_blocks",
-    "content_lines",
-    "find_entry",
-    "find_session",
-    "find_sessions",
-    "line_count",
-    "open_known_session",
-    "open_session",
-    "session_or_file",
-    "sessions_at",
-    "sessions_directory",
-    "stores_of",
-]
-
 SessionsAt = Path | SessionStores
 """Where sessions are: a directory, or somewhere else."""
 

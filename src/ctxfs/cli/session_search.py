@@ -11,8 +11,6 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.tools.grep import LineChunks
 from ctxfs.tools.line_pattern import LinePattern
 
-__all__ = ["ItemRow", "search_session", "spans"]
-
 _MOST_SPANS = 1_000
 
 

@@ -12,16 +12,15 @@ from ctxfs.cli.columns import print_columns, print_line
 from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.listed import listed
 from ctxfs.cli.options import AsJson, Root, SessionArgument, Since, StoreUrl, Unasked
-from ctxfs.cli.output import for_terminal, print_json, tokens
+from ctxfs.cli.output import print_json, tokens
 from ctxfs.cli.session import SessionsAt, find_sessions, open_session, sessions_at, stores_of
 from ctxfs.errors import CtxfsError, SessionError, SessionLocked, StorageError
 from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.listing.selection import Selection, SortKey
 from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.storage.sessions import SessionStores, has_writer, writer_of
 from ctxfs.view import figures
-
-__all__ = ["rm", "sessions", "verify"]
 
 
 def sessions(

@@ -4,8 +4,6 @@ from ctxfs.messages.messages import Block, Content
 from ctxfs.messages.readable import readable_text
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["lossless_bytes", "preview"]
-
 _PREVIEW_CHARS = 60
 
 

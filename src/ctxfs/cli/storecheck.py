@@ -20,8 +20,6 @@ from ctxfs.storage.urls import scheme_of, stores_at
 from ctxfs.stores.objects.sessions import ObjectSessions
 from ctxfs.stores.postgres import SCHEMES, PostgresBucket, shown_url
 
-__all__ = ["StoreCheck", "store", "store_at"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreCheck:

@@ -22,8 +22,6 @@ from ctxfs.session.timeline.changes import Changes, ItemChange, change_id
 from ctxfs.session.timeline.reading import past_request, read_timeline
 from ctxfs.session.timeline.request import MESSAGES_ELSEWHERE, PastRequest
 
-__all__ = ["diff", "history", "show"]
-
 _LINES = 12
 """How many lines of a long message are shown."""
 

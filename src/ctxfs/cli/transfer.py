@@ -9,14 +9,13 @@ import anyio
 import typer
 
 from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
-from ctxfs.cli.output import for_terminal, print_json
+from ctxfs.cli.output import print_json
 from ctxfs.cli.session import find_session, sessions_at, sessions_directory, stores_of
 from ctxfs.errors import ConfigError
+from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.transfer.copies import CopiedSession, copy_session
 from ctxfs.session.transfer.sessions import MAX_BYTES, MAX_FILES, Transferred, export_session, import_session
 from ctxfs.storage.urls import stores_at
-
-__all__ = ["export", "import_", "pull", "push"]
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="The bucket: s3://bucket/prefix, gs://…, az://…")]
 

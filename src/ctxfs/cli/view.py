@@ -12,14 +12,13 @@ import typer
 
 from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.options import Root, StoreUrl
-from ctxfs.cli.output import for_terminal, write_private
+from ctxfs.cli.output import write_private
 from ctxfs.cli.session import SessionsAt, find_session, session_or_file, sessions_at, stores_of
 from ctxfs.errors import ConfigError, MissingExtra
 from ctxfs.lab.recordings.discover import recordings_in
 from ctxfs.lab.replay.recorded_page import RecordedFiles
+from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.redaction import Redaction
-
-__all__ = ["view"]
 
 _Shown = Annotated[
     list[str] | None,

@@ -18,8 +18,6 @@ from ctxfs.session.timeline.changes import change_id
 from ctxfs.storage.threads import begin
 from ctxfs.text.steps import run_in_steps
 
-__all__ = ["Applied", "Archived", "Step", "admit", "apply", "evicted", "steps_of", "trimmed"]
-
 Step = tuple[Offload | Trim, ContextItem, ContextItem]
 """The step, the item whose content is stored for it, and the item of the context in its new form."""
 

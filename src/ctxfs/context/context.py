@@ -48,8 +48,6 @@ from ctxfs.session.records import CallMade
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import uninterrupted
 
-__all__ = ["Context"]
-
 
 @async_with_only
 @names_settings(

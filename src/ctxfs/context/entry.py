@@ -29,18 +29,6 @@ from ctxfs.messages.names import NameAllocator, short_name
 from ctxfs.messages.tokens import TokenCounter, count_content
 from ctxfs.session.field_types import check_types
 
-__all__ = [
-    "Entry",
-    "EntryRules",
-    "Known",
-    "build_entry",
-    "new_entry",
-    "recorded_entry",
-    "skill_prompt",
-    "taken_entry",
-    "with_sources",
-]
-
 _DIGEST_SHARE = 0.2
 """A placeholder mentions names in at most this share of its content's tokens: more costs more than it saves."""
 

@@ -13,8 +13,6 @@ from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.state import OffloadStats
 
-__all__ = ["ContextHeld"]
-
 
 class ContextHeld:
     """The part of ``Context`` that shows what is in it now."""

@@ -20,8 +20,6 @@ from ctxfs.session.timeline.reading import past_request, read_timeline
 from ctxfs.session.timeline.request import PastRequest
 from ctxfs.text.steps import run_in_steps
 
-__all__ = ["ContextInTime"]
-
 _log = logging.getLogger("ctxfs.context")
 
 

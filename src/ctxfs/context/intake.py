@@ -9,8 +9,6 @@ from ctxfs.messages.messages import Message, MessageLike
 from ctxfs.text.jsontext.write_stream import is_longer
 from ctxfs.text.steps import run_in_steps
 
-__all__ = ["entries_of", "parsed"]
-
 _INLINE_CHARS = 32_768
 """Reading less than this takes a millisecond or two at most; a hop to a worker thread takes a quarter of one."""
 

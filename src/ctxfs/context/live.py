@@ -35,8 +35,6 @@ from ctxfs.storage.loop_lock import LoopLock
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.text.steps import run_in_steps
 
-__all__ = ["LiveTranscript"]
-
 _log = logging.getLogger("ctxfs.context")
 
 _INLINE_TOKENS = 32_768

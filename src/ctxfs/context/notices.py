@@ -9,8 +9,6 @@ from ctxfs.eviction.events import ContextEvent, Offloaded, OffloadFailed, Record
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade
 
-__all__ = ["Notices"]
-
 _log = logging.getLogger("ctxfs.context")
 
 

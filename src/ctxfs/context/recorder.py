@@ -12,8 +12,6 @@ from ctxfs.messages.items import ContextItem
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Beside, CallMade, RequestSent, ToolsDefined
 
-__all__ = ["Recorder"]
-
 
 class Recorder:
     """Records the new items of one session; a failed write is retried with the next change.

@@ -10,8 +10,6 @@ from ctxfs.messages.names import NameAllocator
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.losses import losses_in
 
-__all__ = ["Repairs", "repaired"]
-
 _LOST_RESULT = (
     "The result of this call was lost: the session's journal was damaged. Call the tool again if you need it."
 )

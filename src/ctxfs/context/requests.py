@@ -13,8 +13,6 @@ from ctxfs.messages.serialize import MessagesSerializer
 from ctxfs.session.records import ToolsDefined
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["MessagesRequest", "Requests", "definitions_of", "names_of"]
-
 
 class MessagesRequest(TypedDict):
     """What the Messages API's ``create`` and ``stream`` take of a context: ``create(model=…, **request)``."""

@@ -15,8 +15,6 @@ from ctxfs.session.timeline.back import Back
 from ctxfs.session.timeline.bring_back import bring_back
 from ctxfs.storage.threads import uninterrupted
 
-__all__ = ["go_back", "pin_whole", "resume"]
-
 _log = logging.getLogger("ctxfs.context")
 
 

@@ -11,8 +11,6 @@ from ctxfs.eviction.window import CompactionController, Summarize
 from ctxfs.messages.base import Reply
 from ctxfs.storage.threads import uninterrupted
 
-__all__ = ["make_room"]
-
 
 async def make_room(
     reduction: Reduction | None, live: LiveTranscript, controller: CompactionController, *, overhead_tokens: int

@@ -23,19 +23,6 @@ from ctxfs.messages.rates import Rates, planning_prices
 from ctxfs.messages.tokens import TokenCounter, require_counter
 from ctxfs.session.records import EvictionSet
 
-__all__ = [
-    "Auto",
-    "ContextSettings",
-    "agreed_policy",
-    "check_keep_recent",
-    "check_pinned_users",
-    "economy_for",
-    "eviction_rules",
-    "pins_of",
-    "preview_rule",
-    "window_for",
-]
-
 Auto = Literal["auto"]
 """What the model's name says."""
 

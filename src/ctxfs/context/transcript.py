@@ -36,8 +36,6 @@ from ctxfs.messages.serialize import from_dict
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.records import CallMade
 
-__all__ = ["Transcript"]
-
 
 class Transcript:
     """Items in order, rewritten by id, and the ledgers that planning needs, updated as items enter and are evicted.

@@ -14,8 +14,6 @@ from ctxfs.messages.messages import AssistantMessage, Block
 from ctxfs.messages.names import NameAllocator
 from ctxfs.messages.tokens import TokenCounter, count_json
 
-__all__ = ["trim_of"]
-
 
 def trim_of(
     reply_id: str,

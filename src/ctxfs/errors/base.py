@@ -3,24 +3,6 @@
 from collections.abc import Iterable, Sequence
 from traceback import format_tb
 
-__all__ = [
-    "ConfigError",
-    "ContextOverflow",
-    "CtxfsError",
-    "InvalidRecord",
-    "InvalidToolArguments",
-    "MissingExtra",
-    "ReplayFormatError",
-    "ToolDefinitionError",
-    "ToolError",
-    "TranscriptError",
-    "TurnLimitReached",
-    "UnsupportedCacheTtl",
-    "WorkLimitReached",
-    "described",
-    "quoted",
-]
-
 _QUOTED_CHARS = 200
 """The most characters of a value that an error shows: ids, paths and patterns come from models and servers."""
 _MESSAGE_CHARS = 4_000

@@ -8,19 +8,6 @@ from typing import Any, TypeVar, cast
 from ctxfs.errors import ConfigError
 from ctxfs.errors.spelling import nearest
 
-__all__ = [
-    "async_with_only",
-    "names_settings",
-    "require_bool",
-    "require_exception",
-    "require_int",
-    "require_kind",
-    "require_method",
-    "require_model",
-    "require_number",
-    "require_text",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 

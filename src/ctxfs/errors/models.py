@@ -2,20 +2,6 @@
 
 from ctxfs.errors.base import CtxfsError
 
-__all__ = [
-    "AuthenticationFailed",
-    "ConnectionFailed",
-    "InvalidFunctionCall",
-    "InvalidReply",
-    "InvalidRequest",
-    "MissingApiKey",
-    "ModelError",
-    "Overloaded",
-    "PromptTooLong",
-    "RateLimited",
-    "ReplyIncomplete",
-]
-
 
 class ModelError(CtxfsError):
     """Base of the errors of a model or its provider.

@@ -5,36 +5,6 @@ from collections.abc import Sequence
 
 from ctxfs.errors.base import CtxfsError, quoted
 
-__all__ = [
-    "AgentBusy",
-    "AmbiguousItem",
-    "ArchiveDamaged",
-    "ArchiveError",
-    "ArchiveTooLarge",
-    "ArchiveUnsafe",
-    "ContentGone",
-    "CorruptContent",
-    "CorruptJournal",
-    "NameTaken",
-    "NotRestorable",
-    "NotStored",
-    "OutcomeUnknown",
-    "QuotaExceeded",
-    "SessionClosed",
-    "SessionDiverged",
-    "SessionError",
-    "SessionExists",
-    "SessionLocked",
-    "SessionNotFound",
-    "StorageError",
-    "StoreRefused",
-    "UnknownCall",
-    "UnknownItem",
-    "Unrecorded",
-    "UnsafePath",
-    "WriteFailed",
-]
-
 
 class SessionError(CtxfsError):
     """Base of the errors about a session as a whole."""

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-__all__ = ["did_you_mean", "nearest"]
-
 _LIKE = 0.6
 """How alike two names must be, from 0 to 1, for one to be the other misspelled: "session" and "session_id" are 0.82
 alike, "root" and "root_path" 0.62, "budget" and "digest_tokens", which are two settings, 0.42."""

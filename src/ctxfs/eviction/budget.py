@@ -11,8 +11,6 @@ from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import names_settings, require_int, require_number
 from ctxfs.messages.models.known import ASSUMED_WINDOW_TOKENS, model_or_relative, warn_unknown, warn_unknown_model
 
-__all__ = ["Budget", "Calibration"]
-
 _REPLY_TOKENS = 16_384
 
 _PRIORS: Mapping[str, float] = MappingProxyType({"claude-": 1.35, "gpt-": 1.0, "o1": 1.0, "o3": 1.0, "o4": 1.0})

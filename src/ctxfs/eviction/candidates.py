@@ -12,8 +12,6 @@ from ctxfs.eviction.offload_plan import Offload, Trim
 from ctxfs.eviction.placeholder.attach import Placeholder
 from ctxfs.messages.items import ContextItem
 
-__all__ = ["NO_OPTIONS", "Candidates", "EvictionOptions"]
-
 
 @dataclass(frozen=True, slots=True)
 class EvictionOptions:

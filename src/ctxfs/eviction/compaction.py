@@ -19,20 +19,6 @@ from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import has_media
 from ctxfs.messages.tokens import TokenCounter
 
-__all__ = [
-    "OLD_EXCHANGES",
-    "SEEN_EXCHANGES",
-    "ArchiveSlot",
-    "Rule",
-    "SelectiveCompaction",
-    "Strategy",
-    "archive_of",
-    "as_it_is",
-    "readable_later",
-    "seen_items",
-    "with_exchanges",
-]
-
 _ALONE = frozenset({ItemType.TOOL_RESULT, ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT})
 _ARCHIVE_TOKENS = 100
 """About the largest size of an archive's placeholder."""

@@ -8,8 +8,6 @@ from ctxfs.eviction.offload_plan import Offload
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.tokens import TokenCounter
 
-__all__ = ["EagerOffload", "EagerPolicy"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EagerOffload:

@@ -4,19 +4,6 @@ from dataclasses import dataclass
 
 from ctxfs.errors import ModelError, StorageError
 
-__all__ = [
-    "Compacted",
-    "ContentReadBack",
-    "ContentRestored",
-    "ContextEvent",
-    "Evicted",
-    "OffloadFailed",
-    "Offloaded",
-    "RecordFailed",
-    "SummaryFailed",
-    "story",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offloaded:

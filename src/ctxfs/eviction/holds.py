@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from ctxfs.messages.items import ContextItem, ItemType
 
-__all__ = ["NO_PINS", "RESTORED_REPLIES", "Holds", "Pins"]
-
 RESTORED_REPLIES = 10
 
 

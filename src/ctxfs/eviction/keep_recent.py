@@ -15,8 +15,6 @@ from ctxfs.eviction.holds import Holds
 from ctxfs.eviction.offload_plan import Plan
 from ctxfs.messages.items import ContextItem
 
-__all__ = ["EphemeralLedger", "keep_recent_reason"]
-
 
 def keep_recent_reason(tool: str, count: int) -> str:
     """Why a result of ``tool``, of which the last ``count`` stay, is evicted or stays: for people, with the setting."""

@@ -18,8 +18,6 @@ from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import THINKING, Block, Content
 from ctxfs.messages.tokens import TokenCounter, count_content
 
-__all__ = ["LastResort", "largest_first"]
-
 _REASON = "it does not fit the window"
 
 

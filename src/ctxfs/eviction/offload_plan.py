@@ -7,8 +7,6 @@ from typing import Any
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import Content
 
-__all__ = ["Archive", "Offload", "Plan", "Trim"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offload:

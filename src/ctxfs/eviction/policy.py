@@ -12,8 +12,6 @@ from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import names_settings, require_bool, require_int
 from ctxfs.messages.items import ContextItem, ItemType
 
-__all__ = ["DEFAULT_THRESHOLD_TOKENS", "OffloadPolicy"]
-
 DEFAULT_THRESHOLD_TOKENS = 2000
 """What compaction gives a file of its own when nobody said otherwise."""
 

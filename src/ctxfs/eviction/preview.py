@@ -25,8 +25,6 @@ from ctxfs.messages.tokens import TokenCounter
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.jsontext.validate import is_json
 
-__all__ = ["DEFAULT_PREVIEW_ABOVE_TOKENS", "PREVIEW_TOKENS", "Preview", "PreviewRule", "check_preview_above"]
-
 DEFAULT_PREVIEW_ABOVE_TOKENS: Final = 8_000
 """On recorded sessions previews above 2,000 or 4,000 multiply the read-backs, and above 16,000 they change nothing."""
 

@@ -39,8 +39,6 @@ from ctxfs.messages.base import Reply
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.tokens import TokenCounter
 
-__all__ = ["AskForSummary", "Done", "Goal", "Overflow", "Reduction", "Step", "View", "overflow"]
-
 _WHOLE = frozenset({"end_turn", "stop_sequence"})
 """The stop reasons of a reply that was not cut."""
 

@@ -7,8 +7,6 @@ from ctxfs.eviction.placeholder.text import render
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import Block, text_with
 
-__all__ = ["STAGES_CHARS", "prompt", "replaced_by_summary", "summary_text"]
-
 STAGES_CHARS = (20_000, 4_000, 1_000, 250)
 """How much of one message a prompt quotes, stage by stage, until the prompt fits."""
 

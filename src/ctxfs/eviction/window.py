@@ -16,8 +16,6 @@ from ctxfs.messages.base import Reply, Usage
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.tokens import TokenCounter
 
-__all__ = ["CompactionController", "Summarize", "Window"]
-
 Summarize = Callable[[str], Awaitable[Reply]]
 """Give the model a prompt, without tools, and return its reply. Raises ``ModelError``."""
 

@@ -8,23 +8,6 @@ from typing import Any, Protocol
 from ctxfs.errors import InvalidReply
 from ctxfs.messages.messages import AssistantMessage, Message, check_name
 
-__all__ = [
-    "CUT",
-    "ChatModel",
-    "ChatUsage",
-    "MessagesUsage",
-    "ModelEvent",
-    "ModelRequest",
-    "Reply",
-    "Retrying",
-    "TextDelta",
-    "ThinkingDelta",
-    "ToolSchema",
-    "Usage",
-    "UsageLike",
-    "check_model",
-]
-
 CUT = frozenset({"max_tokens", "model_context_window_exceeded"})
 """The stop reasons of a reply that is not whole: it reached its own limit, or the end of the model's window."""
 

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 from ctxfs.messages.messages import AssistantMessage, Message, unchanged
 
-__all__ = ["CacheMarks"]
-
 
 class CacheMarks:
     """Follows what is sent: the provider can still read what was marked and has not changed since."""

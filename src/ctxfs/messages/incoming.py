@@ -6,8 +6,6 @@ from ctxfs.messages.items import ContentRange, ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage
 from ctxfs.messages.tokens import TokenCounter, count_content
 
-__all__ = ["Incoming", "new_item"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:

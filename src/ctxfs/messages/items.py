@@ -10,8 +10,6 @@ from enum import StrEnum
 from ctxfs.errors import InvalidRecord
 from ctxfs.messages.messages import Content, Message, ToolMessage, with_content
 
-__all__ = ["ContentRange", "ContextItem", "ItemType"]
-
 _SPELLED = {str: "a text", int: "a number"}
 
 

@@ -28,8 +28,6 @@ from ctxfs.messages.messages import (
 )
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["LegacyToolCalls", "parse_reply", "render_call", "render_record", "to_text_request"]
-
 _OPEN = "<function_call>"
 _CLOSE = "</function_call>"
 _TAG = re.compile(rf"^[ \t]*{_OPEN}", re.MULTILINE)

@@ -13,33 +13,6 @@ from typing import Any, Protocol, get_args
 
 from ctxfs.text.jsontext.codec import check_json
 
-__all__ = [
-    "THINKING",
-    "AssistantMessage",
-    "Block",
-    "Content",
-    "Message",
-    "MessageLike",
-    "SdkModel",
-    "SystemMessage",
-    "ToolCall",
-    "ToolMessage",
-    "UserMessage",
-    "check_block",
-    "check_content",
-    "check_flag",
-    "check_message",
-    "check_name",
-    "encodable",
-    "has_media",
-    "is_blank",
-    "text_of",
-    "text_with",
-    "to_plain",
-    "unchanged",
-    "with_content",
-]
-
 
 def encodable(text: str) -> str:
     """Return ``text`` with U+FFFD for each lone surrogate."""

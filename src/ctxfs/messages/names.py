@@ -19,31 +19,6 @@ from ctxfs.messages.items import ItemType
 from ctxfs.messages.messages import Content
 from ctxfs.text.jsontext.write_stream import is_longer
 
-__all__ = [
-    "ARTIFACTS",
-    "COMPRESSED_SUFFIX",
-    "ENVELOPE",
-    "LAYOUTS",
-    "SESSION_SCHEME",
-    "SHORT",
-    "TERMINAL",
-    "TEXT",
-    "Layout",
-    "NameAllocator",
-    "artifact_name",
-    "check_session_id",
-    "is_compressed",
-    "layout_of",
-    "layout_with",
-    "logical_base",
-    "new_session_id",
-    "path_of",
-    "safe_name",
-    "session_name",
-    "short_name",
-    "terminal_name",
-]
-
 ARTIFACTS = "artifacts/"
 
 TERMINAL = f"{ARTIFACTS}terminal/"

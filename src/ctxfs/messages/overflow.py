@@ -9,8 +9,6 @@ from typing import Any
 
 from ctxfs.errors import PromptTooLong
 
-__all__ = ["error_fields", "too_long"]
-
 CODES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_max_prompt_tokens_exceeded"})
 """Values of ``code`` or ``type`` that say it: of OpenAI and compatible servers, llama.cpp, GitHub Copilot."""
 

@@ -11,8 +11,6 @@ from ctxfs.messages.base import Usage
 from ctxfs.messages.models.known import model_or_relative, warn_unknown_model
 from ctxfs.messages.models.prices import CacheTtl, Prices
 
-__all__ = ["ANTHROPIC_RATES", "Rates", "bill_usd", "planning_prices"]
-
 _MILLION = 1_000_000
 
 

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from ctxfs.messages.messages import Block, Content, text_with
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["part_of", "readable_text"]
-
 
 def readable_text(content: Content) -> str:
     """Return what lines are counted in: the text, or the text blocks by line, and calls; other blocks are named."""

@@ -34,16 +34,6 @@ from ctxfs.messages.models.prices import CacheTtl
 from ctxfs.messages.wire_names import ANTHROPIC, WireLimits, WireNames
 from ctxfs.text.jsontext.write_stream import has_surrogates
 
-__all__ = [
-    "CACHE_TTLS",
-    "EMPTY_ERROR",
-    "ERROR",
-    "MAX_BREAKPOINTS",
-    "MessagesSerializer",
-    "from_dict",
-    "to_messages_body",
-]
-
 CACHE_TTLS: tuple[CacheTtl, ...] = ("5m", "1h")
 """How long a breakpoint can ask the provider to keep a prefix."""
 

@@ -30,8 +30,6 @@ from ctxfs.messages.messages import Block, Content, encodable
 from ctxfs.text.media import document_pages, image_size
 from ctxfs.text.steps import checkpoint
 
-__all__ = ["CharsCounter", "O200kCounter", "TokenCounter", "default_counter", "load_counter"]
-
 CHUNK_CHARS = 16_384
 
 RUN_CHARS = 4_096

@@ -13,8 +13,6 @@ from typing import Any
 from ctxfs.messages.base import Reply, ToolSchema
 from ctxfs.messages.messages import AssistantMessage, Block
 
-__all__ = ["ANTHROPIC", "WireLimits", "WireNames", "tool_names", "with_options", "with_own_names"]
-
 NEED_TOOLS = ("tool_choice", "parallel_tool_calls")
 """Options that a provider refuses in a request without tools, such as the one for a summary."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ctxfs.session.content.reader import BlockRange, ContentReader, IndexCache
     from ctxfs.session.content.stored import Stored
     from ctxfs.session.damaged import DamagedContent
-    from ctxfs.session.filesystem import ContextFileSystem, list_sessions, remove_session
+    from ctxfs.session.filesystem import ContextFileSystem
     from ctxfs.session.journal import Damage
     from ctxfs.session.records import (
         CallMade,
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from ctxfs.session.transfer.sessions import MAX_BYTES, MAX_FILES, Transferred, export_session, import_session
     from ctxfs.session.verify import Problem, VerifyReport
     from ctxfs.session.writer import SessionWriter
+    from ctxfs.storage.local import list_sessions, remove_session
 
 __all__ = [
     "MAX_BYTES",
@@ -151,6 +152,10 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "ctxfs.storage.local": (
+            "list_sessions",
+            "remove_session",
+        ),
         "ctxfs.session.archive_reading": ("archived",),
         "ctxfs.session.cleanup.contents": (
             "Pruned",
@@ -200,11 +205,7 @@ __getattr__, __dir__ = lazy(
         ),
         "ctxfs.session.content.stored": ("Stored",),
         "ctxfs.session.damaged": ("DamagedContent",),
-        "ctxfs.session.filesystem": (
-            "ContextFileSystem",
-            "list_sessions",
-            "remove_session",
-        ),
+        "ctxfs.session.filesystem": ("ContextFileSystem",),
         "ctxfs.session.journal": ("Damage",),
         "ctxfs.session.records": (
             "CallMade",

@@ -5,8 +5,6 @@ from ctxfs.session.journal import scan
 from ctxfs.session.records import Record
 from ctxfs.storage.threads import run_to_completion
 
-__all__ = ["records_after"]
-
 
 async def records_after(fs: ContextFileSystem, line: int, offset: int) -> tuple[tuple[Record, ...], int, int]:
     """The records after line ``line``, which ends at byte ``offset``; 0 and 0 give all of them.

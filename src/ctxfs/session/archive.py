@@ -25,8 +25,6 @@ from ctxfs.session.records import Record, Removed
 from ctxfs.session.state import SessionState
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["archived_items", "read_archive", "rewritten_archive", "write_archive"]
-
 _HEADER = re.compile(r"=== (\S+) ([^\n]*), (text|json), (\d+) characters\n")
 _DAMAGED = " (damaged)"
 

@@ -7,8 +7,6 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.item_records import absolute
 from ctxfs.text.steps import run_in_steps
 
-__all__ = ["archived"]
-
 
 async def archived(fs: ContextFileSystem, archive_id: str) -> tuple[ContextItem, ...]:
     """Return the items in an archive, in order, each exactly as it was when it was archived; paths are absolute.

@@ -17,8 +17,6 @@ from ctxfs.storage.sessions import MakingStores, SessionStores
 from ctxfs.storage.threads import result_of, run_to_completion, uninterrupted
 from ctxfs.storage.urls import stores_at
 
-__all__ = ["Copied", "bring_up_to_date", "making"]
-
 _PIECE_BYTES = 1 << 20
 
 

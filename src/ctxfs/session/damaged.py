@@ -13,8 +13,6 @@ from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Block, Content, SystemMessage, ToolMessage
 from ctxfs.messages.tokens import TokenCounter, count_content
 
-__all__ = ["MISSING", "DamagedContent", "counted", "detail_of", "refuse_damaged", "with_notices"]
-
 MISSING = "the file is missing"
 _UNREADABLE = {errno.EIO, errno.EACCES, errno.EPERM, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)}
 """Errors about one file; an error about the process, such as no handles left, is not damage."""

@@ -20,8 +20,6 @@ from ctxfs.session.state import SessionState
 from ctxfs.storage.base import Store
 from ctxfs.text.jsontext.tokens import JsonTokens
 
-__all__ = ["parse_header", "unknown_files"]
-
 HEADER_WINDOW = 1 << 20
 
 

@@ -9,8 +9,6 @@ from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Decided
 
-__all__ = ["Entry", "Place", "entries", "entry_of"]
-
 Place = Literal["context", "file", "removed", "archive"]
 """Where an item's content is; see ``Entry``."""
 

@@ -13,8 +13,6 @@ from typing import Any, get_args, get_origin
 
 from ctxfs.errors import InvalidRecord
 
-__all__ = ["check_types", "check_values"]
-
 _Accepted = tuple[type, ...]
 
 

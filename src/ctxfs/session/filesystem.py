@@ -30,13 +30,10 @@ from ctxfs.session.state import SessionState, fold
 from ctxfs.session.verify import VerifyReport, verify
 from ctxfs.session.writer import SessionWriter
 from ctxfs.storage.base import DirectoryStore, Store
-from ctxfs.storage.local import list_sessions, remove_session
-from ctxfs.storage.roots import absolute_root, default_root
+from ctxfs.storage.roots import absolute_root
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.storage.urls import stores_at
-
-__all__ = ["ContextFileSystem", "default_root", "list_sessions", "remove_session"]
 
 
 @async_with_only

@@ -9,8 +9,6 @@ from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import Content
 from ctxfs.session.records import Decided
 
-__all__ = ["Key", "decided_at_source", "sha256_of"]
-
 
 class Key(NamedTuple):
     """The key of a decision about a part; ``call_id`` is "" if the framework has none."""

@@ -10,8 +10,6 @@ from ctxfs.session.record_json import from_json, to_json
 from ctxfs.storage.base import SharedStore, Store
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["INDEX_NAME", "Index", "parse_index", "render_index", "wants_index"]
-
 INDEX_NAME = "index.json"
 SCHEMA_VERSION = "1.0"
 ENTRIES_A_CHUNK = 256

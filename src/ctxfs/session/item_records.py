@@ -9,8 +9,6 @@ from ctxfs.messages.names import SESSION_SCHEME, path_of
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.records import ItemAdded, Record, Replaced
 
-__all__ = ["absolute", "added", "ids_of", "metadata_of", "replacement"]
-
 
 def added(item: ContextItem, base: str, *, content_stored: bool, before: str | None) -> ItemAdded:
     """Say that ``item`` joined the context; ``content_stored``: its content is in its file, and not here."""

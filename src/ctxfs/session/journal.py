@@ -28,8 +28,6 @@ from ctxfs.session.records import (
 )
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["Damage", "Scan", "encode_line", "is_whole", "rewritten", "scan"]
-
 VERSION = 1
 
 _UNREADABLE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)

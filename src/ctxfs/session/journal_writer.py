@@ -44,8 +44,6 @@ from ctxfs.storage.base import LeaseStore, NewFile, SharedStore, Store
 from ctxfs.storage.loop_lock import LoopLock
 from ctxfs.storage.threads import run_to_completion, uninterrupted
 
-__all__ = ["Commit", "JournalReader", "JournalWriter"]
-
 INDEX_MIN_CHANGES = 32
 
 Opening = SessionStarted | WriterOpened | EvictionSet

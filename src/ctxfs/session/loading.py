@@ -7,8 +7,6 @@ from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import Content
 from ctxfs.session.damaged import DamagedContent, detail_of, with_notices
 
-__all__ = ["with_contents"]
-
 
 async def with_contents(
     items: Sequence[ContextItem], in_files: Collection[str], load: Callable[[str], Awaitable[Content]]

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage
 
-__all__ = ["Gap", "Losses", "losses_in"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:

@@ -8,8 +8,6 @@ from ctxfs.messages.models.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.messages.rates import bill_usd
 from ctxfs.session.records import CallMade
 
-__all__ = ["Paid"]
-
 
 class Paid:
     """What calls cost: at the prices that were given, or at each model's list prices."""

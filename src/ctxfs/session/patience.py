@@ -7,8 +7,6 @@ import anyio
 
 from ctxfs.errors import SessionLocked
 
-__all__ = ["patiently"]
-
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.05
 
 T = TypeVar("T")

@@ -33,8 +33,6 @@ from ctxfs.session.records import (
     WriterOpened,
 )
 
-__all__ = ["from_json", "is_accounting", "to_json"]
-
 _TYPES: dict[str, type] = {
     "session_started": SessionStarted,
     "writer_opened": WriterOpened,

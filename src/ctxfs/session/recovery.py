@@ -19,8 +19,6 @@ from ctxfs.storage.base import Store
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.threads import run_to_completion
 
-__all__ = ["Journal", "Recovery", "SessionScan", "growing_logs", "quarantine", "read_journal", "scan_session"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:

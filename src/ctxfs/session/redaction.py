@@ -15,8 +15,6 @@ from ctxfs.errors import ConfigError
 from ctxfs.messages.messages import Content, ToolCall
 from ctxfs.session.content.visible import visible_text
 
-__all__ = ["REDACTED", "Redaction", "erased"]
-
 REDACTED = "[redacted]"
 _ERASED = "[erased]"
 _SURROGATE = re.compile("[\ud800-\udfff]")

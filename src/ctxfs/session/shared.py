@@ -6,8 +6,6 @@ from ctxfs.session.patience import patiently
 from ctxfs.session.records import Record
 from ctxfs.storage.threads import uninterrupted
 
-__all__ = ["SharedFileSystem"]
-
 
 class SharedFileSystem(ContextFileSystem):
     """A ``ContextFileSystem`` that several processes have open; one of them at a time is the writer.

@@ -31,8 +31,6 @@ from ctxfs.session.records import (
     WriterOpened,
 )
 
-__all__ = ["OffloadStats", "SessionState", "evicts", "fold"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadStats:

@@ -14,8 +14,6 @@ from ctxfs.session.recovery import read_journal
 from ctxfs.storage.base import Store
 from ctxfs.storage.log_file import LOG_NAME
 
-__all__ = ["Problem", "VerifyReport", "verify"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:

@@ -35,8 +35,6 @@ from ctxfs.storage.base import GrowingStore, SharedStore, Store
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.text.jsontext.write_stream import has_surrogates, is_longer
 
-__all__ = ["EvictionStep", "SessionWriter"]
-
 EvictionStep = tuple[ContextItem, ContextItem, str]
 """The old item, the new one, and the reason."""
 

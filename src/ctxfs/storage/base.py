@@ -11,22 +11,6 @@ from typing import Protocol, runtime_checkable
 
 from ctxfs.errors import UnsafePath
 
-__all__ = [
-    "DirectoryStore",
-    "GrowingStore",
-    "LeaseStore",
-    "LinkingStore",
-    "NewFile",
-    "OrphanStore",
-    "RewritingStore",
-    "SharedStore",
-    "Store",
-    "ThreadStore",
-    "check_name",
-    "check_session_name",
-    "is_hidden",
-]
-
 MAX_PART_BYTES = 255
 HIDDEN_PREFIX = "."
 

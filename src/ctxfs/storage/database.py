@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["DAMAGED", "DerivedDatabase", "row_crc"]
-
 _MAKE_TRIES = 5
 _LOCK_WAIT_S = 30.0
 

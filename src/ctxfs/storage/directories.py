@@ -8,8 +8,6 @@ from ctxfs.errors import UnsafePath
 from ctxfs.storage.failures import opening
 from ctxfs.storage.port import FileKind, FileStat, FileSystem, close_quietly
 
-__all__ = ["Directories", "Parts", "check_file", "check_only_name", "check_owner", "make_root", "may_hold"]
-
 MAX_OPEN = 64
 
 Parts = tuple[str, ...]

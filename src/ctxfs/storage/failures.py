@@ -6,8 +6,6 @@ from contextlib import contextmanager
 
 from ctxfs.errors import NotStored, StorageError, UnsafePath, WriteFailed
 
-__all__ = ["NoAnswer", "NotSent", "reading", "reason_of", "writing"]
-
 
 class NoAnswer(StorageError):
     """The request to a server ended without an answer: it may have been carried out, or may still be."""

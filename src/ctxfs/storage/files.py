@@ -9,8 +9,6 @@ from ctxfs.storage.failures import writing
 from ctxfs.storage.port import FileKind, FileSystem, OsFileSystem, close_quietly
 from ctxfs.storage.temp_files import TEMP_PREFIX, discard_temp, rename_temp, write_temp
 
-__all__ = ["write_file"]
-
 
 def write_file(path: Path, data: bytes, *, overwrite: bool, fs: FileSystem | None = None) -> None:
     """Make ``data`` durable in ``path`` (absolute), and the directories above it where they are missing.

@@ -9,8 +9,6 @@ from typing import Any
 
 from ctxfs.storage.port import FileSystem, OsFileSystem, close_quietly, write_all
 
-__all__ = ["FORGOTTEN_NAME", "forgotten", "forgotten_under", "note_forgotten"]
-
 FORGOTTEN_NAME = ".ctxfs-forgotten.jsonl"
 _MAX_BYTES = 64 << 20
 """Of a longer log only the end is read."""

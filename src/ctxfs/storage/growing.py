@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["Growing"]
-
 PART_BYTES: Final = 1 << 20
 """Buffered output is written when there is this much of it ..."""
 

@@ -12,19 +12,11 @@ from ctxfs.storage.directories import make_root
 from ctxfs.storage.failures import reason_of
 from ctxfs.storage.forgotten import forgotten, note_forgotten
 from ctxfs.storage.lock_file import LOCK_NAME
+from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.port import FileSystem, OsFileSystem, close_quietly
 from ctxfs.storage.removal import hide, remove_all_hidden, remove_hidden
-from ctxfs.storage.session_dir import LOG_NAME, SessionDir
+from ctxfs.storage.session_dir import SessionDir
 from ctxfs.storage.threads import result_of, run_to_completion
-
-__all__ = [
-    "Durability",
-    "LocalStore",
-    "is_session",
-    "list_sessions",
-    "read_log_now",
-    "remove_session",
-]
 
 Durability = Literal["full", "process"]
 OTHERS_MAY_WRITE = 0o022

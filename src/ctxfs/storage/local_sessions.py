@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
+from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.new_session import prepare_root, publish, remove_import, remove_stale, temporary_id
 from ctxfs.storage.port import FileSystem, OsFileSystem
-from ctxfs.storage.session_dir import LOG_NAME
 from ctxfs.storage.sessions import SessionFound
 from ctxfs.storage.threads import result_of, run_to_completion, uninterrupted
-
-__all__ = ["LocalSessions"]
 
 
 class LocalSessions:

@@ -12,8 +12,6 @@ from ctxfs.storage.port import FileSystem, close_quietly, write_all
 with suppress(ImportError):  # not on Windows, where another ``FileSystem`` is needed
     import fcntl
 
-__all__ = ["LOCK_NAME", "WriterLock", "open_lock", "writer_of"]
-
 LOCK_NAME = ".lock"
 _HOLDER_BYTES = 200
 """More than "process" and its number take up."""

@@ -7,8 +7,6 @@ from ctxfs.storage.directories import check_only_name, check_owner
 from ctxfs.storage.failures import opening
 from ctxfs.storage.port import FileKind, FileStat, FileSystem, close_quietly, write_all
 
-__all__ = ["LOG_NAME", "LogFile"]
-
 LOG_NAME = "journal.jsonl"
 _GONE = "it was moved, removed, replaced or cut while the session was open: put it back, or open the session again"
 

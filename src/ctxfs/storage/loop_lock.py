@@ -9,8 +9,6 @@ from anyio.lowlevel import current_token
 
 from ctxfs.errors import SessionError
 
-__all__ = ["LoopLock"]
-
 
 def _running_loop() -> object:
     try:

@@ -16,8 +16,6 @@ from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import SessionFound
 from ctxfs.storage.threads import run_to_completion
 
-__all__ = ["MemoryDisk", "MemorySessions", "MemoryStore", "stores_at"]
-
 
 @dataclass(slots=True)
 class MemoryDisk:

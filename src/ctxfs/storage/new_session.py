@@ -12,8 +12,6 @@ from ctxfs.storage.local import remove_session
 from ctxfs.storage.port import FileSystem, close_quietly
 from ctxfs.storage.threads import result_of
 
-__all__ = ["prepare_root", "publish", "remove_import", "remove_stale", "temporary_id"]
-
 IMPORT_PREFIX = ".ctxfs-import-"
 STALE_S = 600.0
 

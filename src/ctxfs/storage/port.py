@@ -21,8 +21,6 @@ from ctxfs.errors import ConfigError
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["FileKind", "FileStat", "FileSystem", "OsFileSystem", "close_quietly", "write_all"]
-
 DIR_MODE = 0o700
 FILE_MODE = 0o600
 

@@ -13,8 +13,6 @@ from ctxfs.errors import StorageError
 from ctxfs.storage.lock_file import LOCK_NAME, open_lock
 from ctxfs.storage.port import FileKind, FileSystem, close_quietly
 
-__all__ = ["hide", "remove_all_hidden", "remove_hidden"]
-
 REMOVED_PREFIX = ".ctxfs-removed-"
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from ctxfs.errors import ConfigError
 from ctxfs.storage.threads import run_to_completion
 
-__all__ = ["absolute_root", "default_root", "list_path", "resolved_root"]
-
 
 def default_root() -> Path:
     """Return the directory that holds sessions by default: ``~/.agent/context``."""

@@ -13,12 +13,10 @@ from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, Sto
 from ctxfs.storage.base import NewFile, check_name, is_hidden
 from ctxfs.storage.directories import Directories, Parts, check_file, may_hold
 from ctxfs.storage.failures import reading, writing
-from ctxfs.storage.lock_file import LOCK_NAME, WriterLock
+from ctxfs.storage.lock_file import WriterLock
 from ctxfs.storage.log_file import LOG_NAME, LogFile
 from ctxfs.storage.port import FileKind, FileStat, FileSystem, close_quietly, link_across, write_all
 from ctxfs.storage.temp_files import TEMP_PREFIX, discard_temp, rename_temp, write_temp
-
-__all__ = ["LOCK_NAME", "LOG_NAME", "TEMP_PREFIX", "SessionDir"]
 
 MAX_DEPTH = 16
 READ_SIZE = 8 << 20

@@ -9,18 +9,6 @@ from ctxfs.errors import SessionNotFound
 from ctxfs.storage import lock_file
 from ctxfs.storage.base import Store
 
-__all__ = [
-    "DirectoryStores",
-    "ListingStores",
-    "MakingStores",
-    "SessionFound",
-    "SessionStores",
-    "has_writer",
-    "is_stores",
-    "is_there",
-    "session_ids",
-]
-
 
 class SessionFound(NamedTuple):
     """A session in the list. ``version`` changes whenever something is written.

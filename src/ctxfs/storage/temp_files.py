@@ -5,8 +5,6 @@ from contextlib import suppress
 
 from ctxfs.storage.port import FileSystem, write_all
 
-__all__ = ["TEMP_PREFIX", "discard_temp", "rename_temp", "write_temp"]
-
 TEMP_PREFIX = ".ctxfs-tmp-"
 
 

@@ -23,8 +23,6 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
-__all__ = ["StillRunning", "answer_of", "begin", "result_of", "run_to_completion", "uninterrupted", "without_threads"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

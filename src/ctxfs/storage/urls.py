@@ -13,8 +13,6 @@ from ctxfs.storage.roots import absolute_root
 from ctxfs.storage.sessions import SessionStores, is_stores
 from ctxfs.storage.threads import run_to_completion
 
-__all__ = ["resolved_stores", "scheme_of", "stores_at"]
-
 _ELSEWHERE: Final = {
     "s3": "ctxfs.stores.objects.sessions",
     "gs": "ctxfs.stores.objects.sessions",

@@ -6,8 +6,6 @@ from pathlib import Path
 from ctxfs.storage.database import DerivedDatabase, row_crc
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["CATALOGUE_NAME", "COLUMNS", "catalogue_file"]
-
 CATALOGUE_NAME = ".catalogue.sqlite"
 COLUMNS = (
     *("session_id", "artifact_id", "raw_id", "context_type", "biz_id"),

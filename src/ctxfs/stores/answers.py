@@ -9,8 +9,6 @@ from ctxfs.errors import OutcomeUnknown, StoreRefused, WriteFailed
 from ctxfs.errors.checks import require_number
 from ctxfs.storage.failures import NoAnswer, NotSent
 
-__all__ = ["GIVE_UP_S", "SILENT_S", "TTL_S", "Terms", "repeated"]
-
 T = TypeVar("T")
 
 TTL_S: Final = 30.0

@@ -16,8 +16,6 @@ from ctxfs.stores.answers import Terms
 
 logger = logging.getLogger("ctxfs.stores")
 
-__all__ = ["OpenedSession"]
-
 
 class OpenedSession(ABC):
     """One opening of one session. Its methods block; they may be called in any thread, and one at a time writes.

@@ -17,8 +17,6 @@ from ctxfs.stores.answers import SILENT_S
 from ctxfs.stores.objects.bucket import Taken
 from ctxfs.stores.objects.sessions import ObjectSessions
 
-__all__ = ["PostgresBucket"]
-
 CONNECTIONS: Final = 16
 IDLE_S: Final = 60.0
 """See ``PostgresBucket``: a hundred workers that do nothing must not hold 1,600 connections."""

@@ -14,8 +14,6 @@ from ctxfs.storage.sessions import SessionFound
 from ctxfs.storage.threads import StillRunning, answer_of, begin, uninterrupted
 from ctxfs.stores.opened import OpenedSession
 
-__all__ = ["RemoteSessionStores", "RemoteStore", "names_no_server"]
-
 T = TypeVar("T")
 
 

@@ -6,17 +6,6 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = [
-    "MAX_IMAGE_CHARS",
-    "MAX_IMAGE_FILE_BYTES",
-    "MAX_IMAGE_PIXELS",
-    "base64_bytes",
-    "document_pages",
-    "image_fault",
-    "image_size",
-    "image_type",
-]
-
 MAX_IMAGE_CHARS = 5 * 1024 * 1024
 """How much base64 an image may be."""
 MAX_IMAGE_FILE_BYTES = MAX_IMAGE_CHARS // 4 * 3

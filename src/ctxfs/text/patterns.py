@@ -1,7 +1,5 @@
 """Parts of regular expressions that match alike in every Python. Pure."""
 
-__all__ = ["possessive"]
-
 
 def possessive(body: str, times: str) -> str:
     """A group that repeats ``body`` as often as ``times`` says (``*``, ``+``, ``?``, ``{m,n}``) and gives nothing back.

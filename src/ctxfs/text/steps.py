@@ -12,8 +12,6 @@ from typing import TypeVar
 
 from anyio import to_thread
 
-__all__ = ["Abandoned", "CpuBudget", "Waiting", "checkpoint", "run_in_steps"]
-
 T = TypeVar("T")
 
 

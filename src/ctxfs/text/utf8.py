@@ -3,8 +3,6 @@
 import codecs
 from collections.abc import Iterable, Iterator
 
-__all__ = ["Utf8Decoder", "decoded", "whole_characters"]
-
 Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 """Decodes pieces that come one by one; its argument names the error handler."""
 

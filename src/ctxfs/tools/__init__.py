@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from ctxfs.lazy import lazy
 
 if TYPE_CHECKING:
+    from ctxfs.eviction.placeholder.text import reading_tools
+    from ctxfs.session.state import OffloadStats
+    from ctxfs.text.jsontext.stringify import stringify
     from ctxfs.tools.base import RunningCall, Tool, ToolResult, running_call
     from ctxfs.tools.bash import Bash, bash_tool
     from ctxfs.tools.decorator import tool
@@ -16,9 +19,7 @@ if TYPE_CHECKING:
         Materialize,
         Materialized,
         Materializer,
-        OffloadStats,
         materialize,
-        reading_tools,
     )
     from ctxfs.tools.raw_messages import (
         DiskFileWriter,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         RawMessage,
         offload_tool_result,
         offload_tool_results,
-        stringify,
     )
     from ctxfs.tools.read import read_tool
     from ctxfs.tools.recall.tools import recall_tools
@@ -80,6 +80,9 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "ctxfs.eviction.placeholder.text": ("reading_tools",),
+        "ctxfs.session.state": ("OffloadStats",),
+        "ctxfs.text.jsontext.stringify": ("stringify",),
         "ctxfs.tools.base": (
             "RunningCall",
             "Tool",
@@ -96,9 +99,7 @@ __getattr__, __dir__ = lazy(
             "Materialize",
             "Materialized",
             "Materializer",
-            "OffloadStats",
             "materialize",
-            "reading_tools",
         ),
         "ctxfs.tools.raw_messages": (
             "DiskFileWriter",
@@ -108,7 +109,6 @@ __getattr__, __dir__ = lazy(
             "RawMessage",
             "offload_tool_result",
             "offload_tool_results",
-            "stringify",
         ),
         "ctxfs.tools.read": ("read_tool",),
         "ctxfs.tools.recall.tools": ("recall_tools",),

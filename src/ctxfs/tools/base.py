@@ -19,8 +19,6 @@ from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.media import image_fault
 from ctxfs.text.utf8 import decoded
 
-__all__ = ["CALL", "RunningCall", "Tool", "ToolResult", "check_tool_name", "running_call", "to_content", "told"]
-
 logger = logging.getLogger("ctxfs.tools")
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")

@@ -36,8 +36,6 @@ from ctxfs.tools.base import CALL, Tool, ToolResult, told
 from ctxfs.tools.decorator import tool
 from ctxfs.tools.materialization import ContextRef, Materialize
 
-__all__ = ["Bash", "bash_tool"]
-
 _NAME = "Bash"
 _READ_BYTES = 65_536
 _FLUSH_BYTES = 524_288

@@ -16,8 +16,6 @@ from ctxfs.errors import InvalidToolArguments, ToolDefinitionError
 from ctxfs.errors.checks import names_settings
 from ctxfs.tools.base import Tool
 
-__all__ = ["FunctionTool", "tool"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

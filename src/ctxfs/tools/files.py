@@ -13,13 +13,12 @@ from pathlib import Path
 from ctxfs.errors import ToolError
 from ctxfs.errors.base import quoted
 from ctxfs.messages.messages import Block
+from ctxfs.storage.lock_file import LOCK_NAME
+from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.port import FileKind, FileSystem, OsFileSystem
-from ctxfs.storage.session_dir import LOCK_NAME, LOG_NAME
 from ctxfs.text.media import MAX_IMAGE_FILE_BYTES, MAX_IMAGE_PIXELS, image_fault, image_type
 from ctxfs.text.utf8 import Utf8Decoder
 from ctxfs.tools.paging import Line, LineCutter
-
-__all__ = ["FilePage", "Roots"]
 
 _BLOCK_BYTES = 262_144
 _SNIFFED_BYTES = 8_192

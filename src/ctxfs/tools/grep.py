@@ -13,17 +13,6 @@ from ctxfs.text.utf8 import Utf8Decoder, whole_characters
 from ctxfs.tools.line_pattern import LinePattern, Match, SearchStopped
 from ctxfs.tools.paging import Line
 
-__all__ = [
-    "CHUNK_BYTES",
-    "MOST_COUNTED",
-    "FoundLine",
-    "LineChunks",
-    "LineSearch",
-    "SearchedPart",
-    "Stopped",
-    "search_part",
-]
-
 CHUNK_BYTES = 1_048_576
 _SHOWN_CHARS = 400
 _SHOWN_BEFORE_CHARS = 100

@@ -14,8 +14,6 @@ from ctxfs.tools.paging import MAX_LINE_CHARS, Line, row
 from ctxfs.tools.search import stored_matches
 from ctxfs.tools.stored import DEFAULT_MAX_TOKENS, MIN_PAGE_TOKENS, Scope, stored_lines
 
-__all__ = ["DEFAULT_MATCHES", "grep_page"]
-
 DEFAULT_MATCHES = 50
 _FOOTER_TOKENS = 64
 

@@ -21,8 +21,6 @@ from ctxfs.errors.base import quoted
 from ctxfs.text.steps import CpuBudget, checkpoint
 from ctxfs.tools.pattern_prefix import prefix_pattern
 
-__all__ = ["MAX_CPU_S", "LinePattern", "Match", "SearchStopped"]
-
 MAX_PATTERN_CHARS = 1_000
 MAX_CPU_S = 0.8  # with what is not charged, such as reading a line of 100 MB, a second
 _COMPILING_BYTES = 1 << 20  # compiling holds the interpreter: what takes more than this takes too long

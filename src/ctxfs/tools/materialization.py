@@ -18,7 +18,6 @@ from ctxfs.eviction.placeholder.excerpts import Snippets
 from ctxfs.eviction.placeholder.text import (
     READ_TOOL,
     READING_TOOLS,
-    reading_tools,
     render_advice,
     render_materialized,
     render_size,
@@ -32,21 +31,10 @@ from ctxfs.messages.tokens import TokenCounter, load_counter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import Key, decided_at_source, sha256_of
 from ctxfs.session.records import Decided
-from ctxfs.session.state import OffloadStats
 from ctxfs.storage.threads import begin
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.jsontext.validate import is_json
 from ctxfs.text.steps import run_in_steps
-
-__all__ = [
-    "ContextRef",
-    "Materialize",
-    "Materialized",
-    "Materializer",
-    "OffloadStats",
-    "materialize",
-    "reading_tools",
-]
 
 _SLICE = 262_144
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.text.steps import checkpoint
 
-__all__ = ["MAX_LINE_CHARS", "MAX_POSITION", "Line", "LineCutter", "LineEnds", "Page", "render_page", "row"]
-
 MAX_LINE_CHARS = 2_000
 MAX_POSITION = 10**12
 """The largest number of a line, a character, an entry or a call that a model can ask for: no content has so many."""

@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["prefix_pattern"]
-
 _TOKEN = re.compile(
     r"""(?P<quoted>\\Q(?P<literal>.*?)(?:\\E|\Z))
     | (?P<flags>\(\?[a-zA-Z-]+\))

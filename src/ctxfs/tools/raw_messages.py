@@ -26,17 +26,6 @@ from ctxfs.storage.threads import run_to_completion
 from ctxfs.text.jsontext.stringify import stringify
 from ctxfs.text.steps import run_in_steps
 
-__all__ = [
-    "DiskFileWriter",
-    "FileWriter",
-    "OffloadResult",
-    "OffloadedMessages",
-    "RawMessage",
-    "offload_tool_result",
-    "offload_tool_results",
-    "stringify",
-]
-
 
 def plain_name(raw: str, what: str) -> str:
     """Return ``raw``, which is ``what``, if it is one plain file name, as it is.

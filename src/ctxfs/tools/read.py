@@ -16,8 +16,6 @@ from ctxfs.tools.files import Roots
 from ctxfs.tools.paging import MAX_POSITION
 from ctxfs.tools.stored import CHARS_PER_TOKEN, MIN_PAGE_TOKENS, page_result, read_page, reading_tool, rendered
 
-__all__ = ["DEFAULT_LIMIT_LINES", "DEFAULT_MAX_TOKENS", "read_tool"]
-
 DEFAULT_MAX_TOKENS = 8_000
 DEFAULT_LIMIT_LINES = 2_000
 

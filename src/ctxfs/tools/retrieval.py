@@ -35,14 +35,6 @@ from ctxfs.tools.stored import (
     stored_ends,
 )
 
-__all__ = [
-    "ContextLines",
-    "MaxMatches",
-    "Offset",
-    "Pattern",
-    "retrieval_tools",
-]
-
 MAX_TAIL_LINES = 1_000
 MAX_MATCHES = 1_000
 MAX_CONTEXT_LINES = 20

@@ -13,8 +13,6 @@ from ctxfs.session.content.reader import BlockRange, ContentReader
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.grep import FoundLine, LineSearch, SearchedPart, search_part
 
-__all__ = ["in_order", "stored_matches"]
-
 _FIRST_RUN_BLOCKS = 2
 _SEARCHERS = 4  # more than processors, since decoding holds the interpreter
 

@@ -20,20 +20,6 @@ from ctxfs.tools.base import ToolResult, told
 from ctxfs.tools.decorator import FunctionTool, tool
 from ctxfs.tools.paging import Line, LineCutter, LineEnds, Page, render_page
 
-__all__ = [
-    "DEFAULT_MAX_TOKENS",
-    "MAX_LIMIT_LINES",
-    "Scope",
-    "list_page",
-    "noting_missing",
-    "page_result",
-    "read_page",
-    "reading_tool",
-    "rendered",
-    "stored_ends",
-    "stored_lines",
-]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E")

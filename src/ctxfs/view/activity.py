@@ -9,8 +9,6 @@ from ctxfs.messages.items import ItemType
 from ctxfs.session.paid import Paid
 from ctxfs.session.timeline.costs import Account
 
-__all__ = ["Activity", "Call", "Event", "EventKind", "ItemLife", "Part"]
-
 
 class Part(StrEnum):
     """A part of the context; the parts add up to all of it."""

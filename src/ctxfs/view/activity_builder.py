@@ -19,8 +19,6 @@ from ctxfs.session.timeline.lives import Lives, Step
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife, Part
 
-__all__ = ["ActivityBuilder"]
-
 TITLE_CHARS = 120
 """The most characters of a title."""
 TITLE_FROM_CHARS = 20_000

@@ -31,8 +31,6 @@ from ctxfs.view.search import search_sessions
 from ctxfs.view.session_page import SessionPage, item_panel, number_in, session_page
 from ctxfs.view.sources import OpenSessions
 
-__all__ = ["ViewApp"]
-
 LOOKS_EVERY_S = 0.5
 """How often a running session is checked for changes."""
 MOST_STREAMS = 64

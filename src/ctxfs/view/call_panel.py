@@ -9,8 +9,6 @@ from ctxfs.session.timeline.request import PastRequest
 from ctxfs.session.timeline.timeline import Timeline, Walk
 from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife
 
-__all__ = ["CallPanel", "ChangeList", "ChangeRow", "RequestRow", "call_panel"]
-
 ROWS_SHOWN = 120
 """How many items of a request are shown, the last ones, unless all are requested."""
 CHANGES_SHOWN = 60

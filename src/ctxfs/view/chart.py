@@ -5,8 +5,6 @@ from typing import Any
 
 from ctxfs.view.activity import Activity, Call, Event, EventKind, Part
 
-__all__ = ["LANES", "LAYERS", "chart_data"]
-
 LAYERS: Sequence[Part] = (
     *(Part.SYSTEM, Part.SUMMARY, Part.USER, Part.REPLIES),
     *(Part.PLACEHOLDERS, Part.RESULTS, Part.OTHER),

@@ -16,8 +16,6 @@ from ctxfs.tools.paging import Line, LineCutter, LineEnds
 from ctxfs.tools.search import stored_matches
 from ctxfs.tools.stored import stored_ends, stored_lines
 
-__all__ = ["PAGE_LINES", "ContentPage", "How", "content_page", "message_of"]
-
 PAGE_LINES = 400
 """The most lines of a page."""
 PAGE_CHARS = 100_000

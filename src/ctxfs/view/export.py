@@ -19,8 +19,6 @@ from ctxfs.view.pages import Pages, static_files
 from ctxfs.view.session_page import SessionPage
 from ctxfs.view.sources import OpenSession
 
-__all__ = ["exported_page"]
-
 CONTENT_CHARS = 3_000
 """The most characters of one content in the file."""
 SEARCHED_CHARS = 32_000_000

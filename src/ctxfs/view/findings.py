@@ -8,8 +8,6 @@ from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.session.recovery import Recovery
 from ctxfs.view.activity import Activity, Call, EventKind
 
-__all__ = ["Finding", "Unfinished", "findings"]
-
 FULL_SHARE = 0.9
 """A request that takes more than this share of the window is close to the limit."""
 RATE_CALLS = 8

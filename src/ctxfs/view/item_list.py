@@ -6,8 +6,6 @@ from typing import Any
 
 from ctxfs.view.activity import ItemLife
 
-__all__ = ["ORDERS", "ItemList", "item_list"]
-
 ITEMS_A_PAGE = 200
 
 ORDERS: Mapping[str, Callable[[ItemLife], Any]] = {

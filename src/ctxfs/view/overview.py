@@ -5,8 +5,6 @@ from typing import Any
 
 from ctxfs.session.listing.summary import SessionSummary
 
-__all__ = ["SORTS", "chosen_rows"]
-
 SORTS: Mapping[str, Callable[[SessionSummary], Any]] = {
     "age": lambda session: -session.changed_at,
     "name": lambda session: session.session_id,

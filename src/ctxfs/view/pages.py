@@ -13,8 +13,6 @@ from markupsafe import Markup
 from ctxfs.session.content.visible import visible_text
 from ctxfs.view import figures
 
-__all__ = ["Pages", "static_files"]
-
 _HERE = Path(__file__).parent
 
 MEDIA_TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}

@@ -12,8 +12,6 @@ from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import Line
 from ctxfs.view.content import content_page
 
-__all__ = ["Found", "Hit", "search_sessions"]
-
 SEARCH_S = 3.0
 """A search stops after about this many seconds, and can be continued."""
 MOST_HITS = 100

@@ -3,8 +3,6 @@
 import secrets
 from collections.abc import Mapping
 
-__all__ = ["HEADERS", "allowed_hosts", "refusal", "same_token"]
-
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

@@ -12,8 +12,6 @@ from ctxfs.view.app import ViewApp
 from ctxfs.view.recordings import NoRecordings, Recordings
 from ctxfs.view.sources import OpenSessions
 
-__all__ = ["DEFAULT_PORT", "ViewServer"]
-
 DEFAULT_PORT = 7575
 _HOST = "127.0.0.1"
 

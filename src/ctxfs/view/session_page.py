@@ -24,8 +24,6 @@ from ctxfs.view.item_list import ItemList, item_list
 from ctxfs.view.sources import OpenSession
 from ctxfs.view.worth import Unevicted, Worth, unevicted, worth
 
-__all__ = ["ItemPanel", "SessionPage", "item_panel", "number_in", "session_page"]
-
 TABS = ("timeline", "items", "warnings")
 ITEMS_A_PAGE = 200
 

@@ -25,8 +25,6 @@ from ctxfs.view.activity import Activity
 from ctxfs.view.activity_builder import ActivityBuilder
 from ctxfs.view.findings import Unfinished
 
-__all__ = ["OpenSession", "OpenSessions"]
-
 MOST_OPEN = 8
 """The most sessions that are kept open; the least recently used is closed first."""
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 from ctxfs.view.activity import Activity, Event, EventKind, ItemLife
 
-__all__ = ["Unevicted", "Worth", "unevicted", "worth"]
-
 _MILLION = 1_000_000
 
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from ctxfs.session.content.compression import MAX_ARCHIVE_WINDOW, zstd
 
-__all__ = ["TooLarge", "beginning_of", "unpacked", "whole_body"]
-
 _AT_ONCE_BYTES = 1 << 20
 """A decompressor gives out its output in pieces of this size, so that the limit is asked between them."""
 

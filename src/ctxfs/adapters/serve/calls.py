@@ -10,8 +10,6 @@ from urllib.parse import unquote
 from ctxfs.context.history.parts import Part
 from ctxfs.context.history.views import Api
 
-__all__ = ["BASE_URLS", "Provider", "api_of", "branch_of", "normal_path", "thread_of"]
-
 
 class Provider(NamedTuple):
     """A provider's API. ``path``: where the proxy offers it; ``variables``: those that give programs its base URL."""

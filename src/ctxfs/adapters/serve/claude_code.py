@@ -24,8 +24,6 @@ from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.retrieval import retrieval_tools
 
-__all__ = ["HOOK", "Plugin", "plugin_at", "serve"]
-
 HOOK = "ctxfs_hook"
 """The name of the tool that the plug-in's hooks call."""
 

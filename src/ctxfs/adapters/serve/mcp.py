@@ -22,8 +22,6 @@ from ctxfs.tools.base import Tool, ToolResult, told
 from ctxfs.tools.retrieval import retrieval_tools
 from ctxfs.version import __version__
 
-__all__ = ["Call", "Server", "reading_server", "serve_stdio"]
-
 _log = logging.getLogger("ctxfs.adapters")
 
 _VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")

@@ -45,8 +45,6 @@ from ctxfs.storage.threads import begin
 from ctxfs.storage.urls import stores_at
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["Proxy"]
-
 _log = logging.getLogger("ctxfs.adapters")
 
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]

@@ -7,8 +7,6 @@ from ctxfs.messages.base import Usage
 from ctxfs.messages.models.known import known_model
 from ctxfs.messages.rates import bill_usd
 
-__all__ = ["Savings"]
-
 
 @dataclass(slots=True)
 class Savings:

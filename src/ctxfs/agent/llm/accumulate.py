@@ -7,8 +7,6 @@ from ctxfs.messages.base import Reply, TextDelta, ThinkingDelta, Usage
 from ctxfs.messages.messages import AssistantMessage, Block, check_content
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["INVALID_JSON", "ReplyBuilder", "parse_arguments", "text_in"]
-
 INVALID_JSON = "invalid_json"
 """The only argument of a call whose arguments are not a JSON object: its raw text, which no tool's schema accepts."""
 

@@ -24,8 +24,6 @@ from ctxfs.messages.wire_names import with_options, with_own_names
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
-__all__ = ["DEFAULT_MODEL", "ChatAnthropic"]
-
 DEFAULT_MODEL = "claude-sonnet-5-5"
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["BINDING_BETA", "ThinkingDropper", "beta_headers", "can_drop_thinking", "dropping_thinking"]
-
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 """The name in the header ``anthropic-beta`` without which the field ``block_binding`` is unknown."""
 

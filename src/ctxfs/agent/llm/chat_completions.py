@@ -13,8 +13,6 @@ from ctxfs.messages.serialize import ERROR
 from ctxfs.messages.wire_names import WireLimits
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["MAX_CALLS", "MAX_TOOLS", "WIRE_LIMITS", "ChatReplyBuilder", "Dialect", "to_chat_body"]
-
 STOP_REASONS = {
     "stop": "end_turn",
     "length": "max_tokens",

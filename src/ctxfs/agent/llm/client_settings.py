@@ -6,8 +6,6 @@ from ctxfs.agent.llm.retry import RetryPolicy
 from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import require_int, require_kind, require_number, require_text
 
-__all__ = ["check_client", "retry_policy"]
-
 
 def check_client(
     *,

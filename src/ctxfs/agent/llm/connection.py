@@ -9,8 +9,6 @@ from anyio import to_thread
 
 from ctxfs.errors import MissingExtra
 
-__all__ = ["Client", "Connection", "require_sdk"]
-
 
 def require_sdk(package: str) -> None:
     """Raise ``MissingExtra`` unless the SDK is installed; its extra has its name."""

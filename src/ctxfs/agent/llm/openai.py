@@ -23,8 +23,6 @@ from ctxfs.messages.wire_names import with_options, with_own_names
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-__all__ = ["ChatOpenAI"]
-
 KEY_VARIABLE = "OPENAI_API_KEY"
 URL_VARIABLE = "OPENAI_BASE_URL"
 

@@ -20,8 +20,6 @@ from ctxfs.errors.checks import names_settings, require_int, require_number
 from ctxfs.messages.base import Retrying
 from ctxfs.messages.overflow import error_fields, too_long
 
-__all__ = ["AttemptFailed", "RetryPolicy", "broken", "classify", "retrying"]
-
 T = TypeVar("T")
 
 STATUS_OF_KIND = {

@@ -10,8 +10,6 @@ from ctxfs.agent.llm.retry import broken, classify
 from ctxfs.messages.base import ModelEvent, Reply
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["Builder", "EventReader", "StreamedResponse", "UsageReader", "event_data", "streamed_reply"]
-
 END = b"[DONE]"
 """What Chat Completions sends last, and what is no JSON."""
 

@@ -19,8 +19,6 @@ from ctxfs.messages.base import Reply
 from ctxfs.messages.messages import AssistantMessage, Block, Message, SystemMessage, ToolMessage
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["Attributes", "described", "reply_text", "request_text"]
-
 Attributes = Mapping[str, str | bool | int | float | list[str]]
 
 

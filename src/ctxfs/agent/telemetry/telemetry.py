@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Counter, Histogram
     from opentelemetry.trace import Span, Tracer
 
-__all__ = ["SessionTelemetry", "Telemetry"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Instruments:

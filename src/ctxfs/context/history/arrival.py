@@ -10,8 +10,6 @@ from ctxfs.messages.names import NameAllocator
 from ctxfs.messages.tokens import TokenCounter, count_content
 from ctxfs.session.fingerprint import Key, decided_at_source
 
-__all__ = ["arriving"]
-
 
 def arriving(
     key: Key,

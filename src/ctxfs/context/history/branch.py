@@ -8,8 +8,6 @@ from ctxfs.eviction.reduction import View
 from ctxfs.eviction.window import CompactionController
 from ctxfs.messages.cache_breakpoints import CacheMarks
 
-__all__ = ["Branch"]
-
 
 @dataclass(slots=True)
 class Branch:

@@ -40,8 +40,6 @@ from ctxfs.tools.recall.past import RECALL_TOOLS
 from ctxfs.tools.recall.tools import WRITING_TOOLS, recall_tools
 from ctxfs.tools.retrieval import retrieval_tools
 
-__all__ = ["HistoryCore"]
-
 T = TypeVar("T")
 
 _log = logging.getLogger("ctxfs.context")

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 
 from ctxfs.messages.tokens import TokenCounter
 
-__all__ = ["NOTED_CHARS", "NotingCounter"]
-
 NOTED_CHARS = 1_000
 """Shorter texts are not remembered: counting them is faster than looking them up."""
 

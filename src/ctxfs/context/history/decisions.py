@@ -9,8 +9,6 @@ from collections.abc import Iterable, Sequence
 from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.records import Decided
 
-__all__ = ["Decisions", "key_of"]
-
 
 def key_of(decided: Decided) -> Key:
     """The part that a decision is about."""

@@ -15,10 +15,8 @@ from ctxfs.messages.items import ContextItem
 from ctxfs.session.records import Record
 from ctxfs.session.shared import SharedFileSystem
 from ctxfs.session.state import SessionState
-from ctxfs.storage.session_dir import LOG_NAME
+from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.threads import begin
-
-__all__ = ["SessionFiles", "run_alone"]
 
 T = TypeVar("T")
 

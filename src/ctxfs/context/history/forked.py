@@ -5,8 +5,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-__all__ = ["forget_in_forked"]
-
 T = TypeVar("T")
 
 _known: "WeakKeyDictionary[Any, Callable[[Any], None]]" = WeakKeyDictionary()

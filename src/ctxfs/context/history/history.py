@@ -39,8 +39,6 @@ from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.materialization import Materialize
 
-__all__ = ["History"]
-
 T = TypeVar("T")
 
 _log = logging.getLogger("ctxfs.context")

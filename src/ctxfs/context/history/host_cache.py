@@ -6,8 +6,6 @@ from typing import Any, Final, NamedTuple
 from ctxfs.messages.messages import to_plain
 from ctxfs.messages.models.prices import TTL_SECONDS, CacheTtl
 
-__all__ = ["NO_HOST_CACHE", "HostCache", "asked_by", "mark_of"]
-
 _LAST: Final = 3
 """How many messages at the end of a request may have breakpoints that the program moves with each request."""
 

@@ -13,8 +13,6 @@ from ctxfs.errors import ContextOverflow, TranscriptError
 from ctxfs.messages.messages import Block, Content, check_content
 from ctxfs.text.jsontext.codec import check_json
 
-__all__ = ["Edits", "Kind", "Part", "Replacement", "checked_parts", "plain_content", "result_content"]
-
 Kind = Literal["user", "reply", "call", "result"]
 """The kinds of parts: input of the model, its replies, its tool calls, and their results."""
 

@@ -16,8 +16,6 @@ from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.urls import stores_at
 from ctxfs.tools.base import Tool
 
-__all__ = ["Histories", "history_of", "require_history"]
-
 _log = logging.getLogger("ctxfs.context")
 
 

@@ -33,8 +33,6 @@ from ctxfs.session.records import EvictionSet
 from ctxfs.tools.base import check_tool_name
 from ctxfs.tools.materialization import Materialize, Materializer
 
-__all__ = ["HistorySettings"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class HistorySettings:

@@ -14,20 +14,6 @@ from ctxfs.session.fingerprint import Key
 from ctxfs.session.records import Decided
 from ctxfs.text.jsontext.codec import json_copy
 
-__all__ = [
-    "SAID",
-    "Seen",
-    "Slot",
-    "aligned",
-    "blocks_of",
-    "decided_by",
-    "groups_of",
-    "message_of",
-    "replaced_item",
-    "replaced_part",
-    "snapshot",
-]
-
 SAID = frozenset({"reply", "call"})
 """The kinds of parts that a reply is made of."""
 

@@ -11,8 +11,6 @@ from anyio import to_thread
 
 from ctxfs.context.history.history import History
 
-__all__ = ["Place", "Response", "arrived", "large_texts", "response_of", "with_texts"]
-
 _MEDIA = frozenset({"image", "audio", "document", "resource", "base64"})
 
 _PATH = "persistedOutputPath"

@@ -39,8 +39,6 @@ from ctxfs.messages.tokens import TokenCounter, count_block
 from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.records import Decided
 
-__all__ = ["Decision", "HistoryView", "ViewRules"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRules:

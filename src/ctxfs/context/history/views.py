@@ -8,8 +8,6 @@ from ctxfs.context.history.wire_chat import CHAT
 from ctxfs.context.history.wire_messages import MESSAGES
 from ctxfs.context.history.wire_responses import RESPONSES
 
-__all__ = ["VIEWS", "Api"]
-
 Api = Literal["messages", "chat", "responses"]
 """Anthropic's Messages API, or OpenAI's Chat Completions or Responses API."""
 

@@ -10,19 +10,6 @@ from ctxfs.messages.messages import Block, to_plain
 from ctxfs.messages.wire_names import tool_names
 from ctxfs.text.jsontext.codec import json_copy
 
-__all__ = [
-    "Body",
-    "WireMemory",
-    "WireView",
-    "blocks_or_text",
-    "edited_list",
-    "last_mark",
-    "messages_in",
-    "parts_in",
-    "spread",
-    "tools_in",
-]
-
 Body = Mapping[str, Any]
 """The body of a request, as it would be sent."""
 

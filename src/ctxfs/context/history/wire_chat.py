@@ -14,8 +14,6 @@ from ctxfs.errors import TranscriptError
 from ctxfs.messages.messages import Block, to_plain
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["CHAT", "call_part", "edited_arguments", "image_block"]
-
 _OLD_CALL = -1
 _MESSAGES_API = frozenset({"tool_use", "tool_result"})
 """Blocks that only messages of the Messages API have."""

@@ -6,8 +6,6 @@ from ctxfs.context.history.parts import Part
 from ctxfs.context.history.views import VIEWS, Api
 from ctxfs.context.history.wire import Body, WireMemory
 
-__all__ = ["WireMemories"]
-
 _MOST = 8
 
 

@@ -21,8 +21,6 @@ from ctxfs.context.history.wire import (
 )
 from ctxfs.messages.messages import to_plain
 
-__all__ = ["MESSAGES"]
-
 _OWN = {"tool_use": "input", "tool_result": "content"}
 """Blocks that are parts of their own, with the key of the content that can be replaced."""
 

@@ -13,8 +13,6 @@ from ctxfs.context.history.wire_chat import call_part, edited_arguments, image_b
 from ctxfs.errors import ConfigError
 from ctxfs.messages.messages import Block, to_plain
 
-__all__ = ["RESPONSES"]
-
 _TEXTS = frozenset({"input_text", "output_text", "text"})
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})

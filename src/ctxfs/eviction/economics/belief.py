@@ -5,8 +5,6 @@ from typing import Final
 
 from ctxfs.messages.base import Usage
 
-__all__ = ["NO_BILL", "Billed", "Checked"]
-
 _NO_CACHE_AFTER: Final = 4
 """So many misses in a row say that there is no cache, where the provider does not say what it holds.
 

@@ -28,8 +28,6 @@ from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import AssistantMessage, ToolMessage
 from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 
-__all__ = ["CacheTerms", "EvictionPricing", "SessionPricing"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheTerms:

@@ -7,15 +7,6 @@ from typing import Any, Final
 
 from ctxfs.text.patterns import possessive
 
-__all__ = [
-    "MAX_IDENTIFIER_CHARS",
-    "ItemKind",
-    "identifiers_in",
-    "kind_of_result",
-    "program_of",
-    "strings_of",
-]
-
 # What stands before an identifier is passed over with it, so that no character is looked at twice; "" ends the text.
 _IDENTIFIER = re.compile(
     r"[^A-Za-z0-9_./:-]*+"

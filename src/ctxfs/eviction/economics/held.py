@@ -6,8 +6,6 @@ from typing import Final
 
 from ctxfs.eviction.economics.features import ItemKind
 
-__all__ = ["Candidate", "Chain", "Held", "ItemBlock"]
-
 _BLOCK: Final = 64
 """So many items are one block: few enough to sum up again when one leaves, and many enough that blocks are few."""
 

@@ -14,8 +14,6 @@ from typing import Any, Final
 from ctxfs.eviction.economics.features import MAX_IDENTIFIER_CHARS, identifiers_in
 from ctxfs.messages.tokens import chunks
 
-__all__ = ["MAX_UNREAD_CHARS", "Brought", "IdentifierIndex"]
-
 MAX_UNREAD_CHARS: Final = 1_048_576
 """Reading so many characters takes a few milliseconds, for which an event loop may have to wait."""
 

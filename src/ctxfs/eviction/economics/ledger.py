@@ -11,8 +11,6 @@ from ctxfs.eviction.economics.held import Candidate, Chain, Held
 from ctxfs.eviction.economics.parameters import LEAST_SAVED_TOKENS, EvictionParameters
 from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 
-__all__ = ["ASKING_TOKENS", "PAGE_TOKENS", "Ledger", "OpenReadBacks", "read_backs_in"]
-
 PAGE_TOKENS: Final = 1_000
 """What a read-back brings into the context: the reading tool's page, as far as it is used."""
 

@@ -7,8 +7,6 @@ from ctxfs.eviction.economics.ledger import Ledger
 from ctxfs.eviction.economics.planner import Terms, best_batch, plan
 from ctxfs.eviction.economics.plans import EvictionDecision, Why
 
-__all__ = ["decisions", "next_start"]
-
 _AHEAD_CALLS: Final = 20
 """So far ahead the start of the next batch is sought: a breakpoint of the cache before it must be alive by then."""
 

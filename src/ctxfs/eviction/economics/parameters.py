@@ -9,8 +9,6 @@ from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import require_bool, require_kind, require_number
 from ctxfs.eviction.economics.features import ItemKind
 
-__all__ = ["COUNTED_READ_BACKS", "LEAST_SAVED_TOKENS", "EvictionParameters"]
-
 COUNTED_READ_BACKS: Mapping[ItemKind, float] = MappingProxyType(
     {ItemKind.FILE: 0.14, ItemKind.RESULT: 0.04, ItemKind.ARGUMENTS: 0.29}
 )

@@ -33,8 +33,6 @@ from ctxfs.eviction.economics.ledger import Ledger, read_backs_in
 from ctxfs.eviction.economics.plans import EconomicPlan, Eviction, Why
 from ctxfs.eviction.economics.price_steps import passed_step, under_step
 
-__all__ = ["Batch", "Terms", "best_batch", "plan"]
-
 _LOOKS: Final = (2, 8, 32)
 """In so many calls from now the bound must hold: soon, since a session may end, and later, when more was read back."""
 

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["EconomicPlan", "Eviction", "EvictionDecision", "Why", "needs_no_rewrite"]
-
 
 class Why(StrEnum):
     """Why an item is evicted, or why it stays. A session's journal holds these texts."""

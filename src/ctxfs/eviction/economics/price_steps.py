@@ -7,8 +7,6 @@ from typing import NamedTuple
 from ctxfs.eviction.economics.held import Held
 from ctxfs.eviction.economics.ledger import Ledger
 
-__all__ = ["UnderStep", "passed_step", "under_step"]
-
 
 class UnderStep(NamedTuple):
     """The items to evict besides the others, oldest first; what rewriting costs more for them, and what is gained."""

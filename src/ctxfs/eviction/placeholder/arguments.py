@@ -6,8 +6,6 @@ from typing import Any
 from ctxfs.eviction.placeholder.text import render_argument
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["as_json", "large_arguments", "without_large_arguments"]
-
 _SMALL_ARGUMENT_CHARS = 200
 """Arguments up to this size stay as they are."""
 

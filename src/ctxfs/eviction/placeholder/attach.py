@@ -10,17 +10,6 @@ from ctxfs.eviction.placeholder.text import READ_TOOL, render, render_range
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.tokens import TokenCounter
 
-__all__ = [
-    "DEFAULT_DIGEST_TOKENS",
-    "DIGEST_FRACTION",
-    "Placeholder",
-    "digest_budget",
-    "digest_of",
-    "placeholder_for",
-    "with_placeholder",
-    "write_all",
-]
-
 DEFAULT_DIGEST_TOKENS: Final = 1_000
 """A placeholder's digest has at most this many tokens, unless another bound is set."""
 

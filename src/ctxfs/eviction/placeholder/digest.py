@@ -36,8 +36,6 @@ from ctxfs.messages.readable import readable_text
 from ctxfs.messages.tokens import TokenCounter, count_content
 from ctxfs.text.jsontext.shape import PREFIX_CHARS, Detail, JsonPrefix, parse_prefix, shape
 
-__all__ = ["DEFAULT_BUDGET_TOKENS", "describe", "outline_of"]
-
 DEFAULT_BUDGET_TOKENS: Final = 200
 
 _TABLE_LINES = 6

@@ -12,8 +12,6 @@ from functools import cached_property
 from ctxfs.eviction.placeholder.lines import clean_line, error_lines, line_count
 from ctxfs.text.utf8 import Utf8Decoder
 
-__all__ = ["Ends", "Snippets"]
-
 _PASSAGE_LINES = 12
 _LINE_CHARS = 65_536
 _JSON_BEGINS = b'{["-0123456789'

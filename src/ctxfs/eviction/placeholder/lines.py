@@ -10,27 +10,6 @@ import re2
 
 from ctxfs.text.steps import checkpoint
 
-__all__ = [
-    "ERROR",
-    "LINE_CHARS",
-    "NUMBERED",
-    "Found",
-    "Pick",
-    "clean_line",
-    "error_in",
-    "error_lines",
-    "errors_of",
-    "head_lines",
-    "latin1_re2",
-    "line_count",
-    "lines_of",
-    "lines_with",
-    "plural",
-    "shown",
-    "slices",
-    "tail_lines",
-]
-
 _SLICE_CHARS = 131_072
 
 LINE_CHARS = 160

@@ -11,8 +11,6 @@ from itertools import islice
 
 from ctxfs.messages.tokens import TokenCounter
 
-__all__ = ["Entries", "entries_of", "mentions", "worth_naming"]
-
 _TITLE = "Mentions:"
 _FAMILY = 3
 _SIMILAR_CHARS = 8

@@ -8,20 +8,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.items import ContentRange
 
-__all__ = [
-    "HEADER",
-    "READING_TOOLS",
-    "READ_TOOL",
-    "SHORT_HEADER",
-    "reading_tools",
-    "render",
-    "render_advice",
-    "render_argument",
-    "render_materialized",
-    "render_range",
-    "render_size",
-]
-
 HEADER = "[Content offloaded]"
 
 SHORT_HEADER = f"{HEADER.removesuffix(']')}: "

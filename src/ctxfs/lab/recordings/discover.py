@@ -8,8 +8,6 @@ from typing import Final
 from ctxfs.errors import ConfigError
 from ctxfs.storage.local import is_session
 
-__all__ = ["default_folders", "recordings_in"]
-
 _SUFFIXES: Final = (".jsonl", ".json", ".eval", ".db")
 """The names of recordings; only these are looked at in a folder."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from ctxfs.messages.base import Usage
 
-__all__ = ["Block", "Kind", "Message", "ModelCall", "Recording", "Role"]
-
 _LARGE_TOKENS = 20_000
 """Smaller prompts vary for other reasons."""
 

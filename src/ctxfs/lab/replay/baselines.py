@@ -8,8 +8,6 @@ from ctxfs.lab.replay.cost import Replacement, Run
 from ctxfs.lab.replay.session import Item, Session
 from ctxfs.messages.base import Usage
 
-__all__ = ["AsRecorded", "Window"]
-
 CLEARED_TOKENS: Final = 15
 """What an agent leaves of a result that it clears: "[Old tool result content cleared]"."""
 SUMMARY_TOKENS: Final = 2_000

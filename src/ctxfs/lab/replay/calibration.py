@@ -15,8 +15,6 @@ from ctxfs.lab.recordings.recording import Kind
 from ctxfs.lab.replay.session import Item, Session, Turn, tokens_of
 from ctxfs.messages.base import Usage
 
-__all__ = ["billed_per_counted", "calibrated"]
-
 _FACTORS = (0.5, 4.0)
 """Outside of these, a recording lacks something else than a factor: today's tokenizers bill 0.7 to 2.6 of ours."""
 _MUCH_TOKENS = 500

@@ -5,8 +5,6 @@ from html import escape
 from itertools import pairwise
 from typing import Final
 
-__all__ = ["chart", "colours"]
-
 _COLOURS: Final = ("#7a7f87", "#c2410c", "#a16207", "#4d7c0f", "#0e7490", "#7c3aed", "#1d4ed8", "#be185d")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 520, 240, 62, 30, 12
 _POINTS = 160

@@ -23,8 +23,6 @@ from ctxfs.lab.replay.session import Item, Session, Turn
 from ctxfs.messages.base import Usage
 from ctxfs.messages.rates import Rates
 
-__all__ = ["MIN_PLACEHOLDER_TOKENS", "Cached", "CallFigures", "Cost", "Policy", "Replacement", "Run", "replay_session"]
-
 MIN_PLACEHOLDER_TOKENS: Final = 40
 PAGE_TOKENS: Final = 1_000
 READ_BACK_OUTPUT_TOKENS: Final = 120

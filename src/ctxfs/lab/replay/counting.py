@@ -21,8 +21,6 @@ from ctxfs.lab.replay.session import Item, Session
 from ctxfs.messages.base import Usage
 from ctxfs.messages.rates import ANTHROPIC_RATES
 
-__all__ = ["Cell", "Cells", "Counted", "count", "counted", "expected_cells", "joined"]
-
 _AGES: Final = (1, 2, 4, 8, 16, 32)
 """The calls after which an item leaves, drawn evenly: exposures at every age, and of young items most."""
 

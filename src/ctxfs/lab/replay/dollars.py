@@ -8,8 +8,6 @@ from ctxfs.lab.replay.report import SessionReport
 from ctxfs.lab.replay.session import Session, Turn
 from ctxfs.lab.replay.tariff import Tariff
 
-__all__ = ["once_billed", "session_usd", "written_tokens"]
-
 
 def written_tokens(session: Session, cost: Cost) -> int:
     """What the model wrote: its replies as billed, or as counted where that is more, and the read-backs."""

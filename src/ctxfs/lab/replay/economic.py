@@ -21,8 +21,6 @@ from ctxfs.messages.messages import AssistantMessage, Block, Message, ToolMessag
 from ctxfs.messages.names import NameAllocator
 from ctxfs.messages.rates import Rates
 
-__all__ = ["Economic", "EconomicRun"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Economic:

@@ -31,8 +31,6 @@ from ctxfs.session.records import CallMade, EvictionSet
 from ctxfs.session.timeline.costs import Account, Departure, account
 from ctxfs.session.timeline.effect import DEFAULT_RULES, Effect, effect, recorded_rates
 
-__all__ = ["Bill", "ExplainedItem", "Explanation", "explain"]
-
 _STAYS = {
     ItemType.SYSTEM_PROMPT: "stays: the system prompt is never evicted",
     ItemType.TOOL_RESULT: "stays: its placeholder would hardly be smaller",

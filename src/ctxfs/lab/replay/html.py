@@ -16,8 +16,6 @@ from ctxfs.lab.replay.cost import Cached
 from ctxfs.lab.replay.report import PolicyFigures, Report, SessionReport, cumulative
 from ctxfs.lab.replay.watched import ToolFigures
 
-__all__ = ["render_html"]
-
 _LEGEND: Final = (
     "Costs are relative to never evicting, net of read-backs, without output; <i>mean</i> and <i>worst</i> are over "
     "sessions, <i>per 100</i> is read-backs per 100 evictions. A head sorts its column."

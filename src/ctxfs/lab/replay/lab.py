@@ -29,20 +29,6 @@ from ctxfs.lab.replay.watched import Eviction, Watched, by_tool
 from ctxfs.messages.rates import ANTHROPIC_RATES
 from ctxfs.messages.tokens import CharsCounter, default_counter
 
-__all__ = [
-    "PROCESSES",
-    "Mapped",
-    "Progress",
-    "Tokens",
-    "counter_named",
-    "map_sessions",
-    "policy_for",
-    "replay_files",
-    "replay_thread",
-    "run_policies",
-    "ttl_of",
-]
-
 PROCESSES: Final = 2
 
 Tokens = Literal["o200k", "chars4"]

@@ -6,8 +6,6 @@ from ctxfs.lab.recordings.recording import Kind
 from ctxfs.lab.replay.session import Item, Session, tokens_of
 from ctxfs.messages.rates import Rates
 
-__all__ = ["oracle_cost"]
-
 
 def oracle_cost(session: Session, rates: Rates, *, tool_inputs: bool) -> float:
     """What ``session`` would cost if results (and, with ``tool_inputs``, calls' arguments) vanished after last use.

@@ -19,8 +19,6 @@ from ctxfs.lab.replay.session import Item, Session
 from ctxfs.messages.base import Usage
 from ctxfs.messages.rates import Rates
 
-__all__ = ["DEFAULT_POLICIES", "LAB_POLICIES", "POLICY_NAMES", "Never", "policy_named", "why_not"]
-
 DEFAULT_POLICIES = ("none", "economic")
 """What a replay compares unless it is asked for more."""
 

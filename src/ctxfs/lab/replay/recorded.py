@@ -14,8 +14,6 @@ from ctxfs.lab.replay.session import Item
 from ctxfs.lab.replay.tariff import PriceOptions
 from ctxfs.lab.replay.watched import Eviction, Watched
 
-__all__ = ["RecordedItem", "RecordedSession", "explain_recording"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedItem:

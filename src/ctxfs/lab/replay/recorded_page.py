@@ -19,16 +19,6 @@ from ctxfs.lab.replay.policies import LAB_POLICIES
 from ctxfs.lab.replay.recorded import RecordedItem, explain_recording
 from ctxfs.lab.replay.report import Report, SessionReport, cumulative
 
-__all__ = [
-    "RecordedCall",
-    "RecordedFiles",
-    "RecordedPage",
-    "RecordedText",
-    "Replayed",
-    "recorded_page",
-    "recorded_text",
-]
-
 TEXT_SHOWN = 4_000
 """The most characters of a block that are shown with its call."""
 TEXT_A_PAGE = 40_000

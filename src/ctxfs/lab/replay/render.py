@@ -7,8 +7,6 @@ from ctxfs.lab.replay.answer import answer, check, spending
 from ctxfs.lab.replay.report import Report
 from ctxfs.lab.replay.tune import Tuned
 
-__all__ = ["render_json", "render_table", "render_tuned"]
-
 _COLUMNS = ("policy", "cost", "mean", "worst", "peak", "hits", "breaks", "evictions", "read-backs", "per 100")
 
 

@@ -12,8 +12,6 @@ from ctxfs.lab.replay.prediction import Prediction
 from ctxfs.lab.replay.tariff import BilledCall
 from ctxfs.lab.replay.watched import ToolFigures
 
-__all__ = ["PolicyFigures", "PolicyRun", "Report", "SessionReport", "Skipped", "cumulative", "summed", "total_usd"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRun:

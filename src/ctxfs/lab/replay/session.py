@@ -12,8 +12,6 @@ from ctxfs.eviction.economics.features import identifiers_in
 from ctxfs.lab.recordings.recording import Block, Kind, ModelCall, Recording, Role
 from ctxfs.messages.base import Usage
 
-__all__ = ["Item", "Session", "Turn", "distinctive", "prepare", "tokens_of"]
-
 MIN_LINE_CHARS: Final = 20
 _LINE_NUMBER = re.compile(r"^\s*\d+(?:→|\t|:|\||\s\|)")
 

@@ -14,8 +14,6 @@ from ctxfs.messages.models.known import day_of, known_model
 from ctxfs.messages.models.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.messages.rates import ANTHROPIC_RATES, Rates, bill_usd
 
-__all__ = ["BilledCall", "PriceOptions", "Tariff", "billed_calls", "parse_rates", "tariff_of", "unpriced"]
-
 _MILLION: Final = 1_000_000
 _WINDOW_SHARE: Final = 0.85
 """How full a window is when agents compact: Claude Code does at about 155,000 to 174,000 of 200,000 tokens."""

@@ -22,8 +22,6 @@ from ctxfs.lab.replay.policies import Never
 from ctxfs.lab.replay.report import Skipped
 from ctxfs.lab.replay.tariff import PriceOptions
 
-__all__ = ["Fold", "Tuned", "tune_files"]
-
 _EVENTS_OF_DEFAULTS: Final = 10
 """The defaults count as so many read-backs of each kind at each of three sizes: a few sessions do not overrule them."""
 

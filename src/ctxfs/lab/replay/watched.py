@@ -7,8 +7,6 @@ from ctxfs.lab.replay.cost import Policy, Replacement, Run
 from ctxfs.lab.replay.session import Item, Session
 from ctxfs.messages.base import Usage
 
-__all__ = ["Eviction", "ToolFigures", "Watched", "by_tool"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFigures:

@@ -14,8 +14,6 @@ from typing import Any
 
 from ctxfs.messages.models.prices import CacheTtl
 
-__all__ = ["SNAPSHOT", "LiveRows", "Row", "Step", "installed_snapshots", "live_rows", "rows_of"]
-
 _MIN_VERSION = (0, 2)
 """The oldest version of genai-prices that is read."""
 

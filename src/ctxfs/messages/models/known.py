@@ -14,19 +14,6 @@ from ctxfs.errors.spelling import did_you_mean
 from ctxfs.messages.models.genai import SNAPSHOT, Row, Step, live_rows
 from ctxfs.messages.models.prices import Prices
 
-__all__ = [
-    "ASSUMED_WINDOW_TOKENS",
-    "KnownModels",
-    "ModelInfo",
-    "UnknownModel",
-    "day_of",
-    "known_model",
-    "known_models",
-    "model_or_relative",
-    "warn_unknown",
-    "warn_unknown_model",
-]
-
 ASSUMED_WINDOW_TOKENS = 128_000
 """The window of a model of which nothing is known: the smallest of the models that agents are run with today."""
 

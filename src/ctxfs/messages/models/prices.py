@@ -8,8 +8,6 @@ from typing import Literal
 from ctxfs.errors import ConfigError, UnsupportedCacheTtl
 from ctxfs.errors.checks import names_settings, require_int, require_number
 
-__all__ = ["TTL_SECONDS", "CacheTtl", "Prices"]
-
 CacheTtl = Literal["5m", "30m", "1h", "12h", "auto"]
 """For how long a provider keeps what it was asked to cache; "auto": it caches automatically, and promises nothing."""
 

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 
 from ctxfs.messages.models.genai import Row
 
-__all__ = ["DATE", "ROWS", "VERSION"]
-
 VERSION = "0.2.3"
 DATE = "2026-11-22"
 

@@ -17,8 +17,6 @@ from ctxfs.storage.sessions import session_ids as all_session_ids
 from ctxfs.storage.urls import resolved_stores
 from ctxfs.text.steps import run_in_steps
 
-__all__ = ["GRACE_S", "UNDO_S", "Pruned", "prune", "prune_plans", "prune_session", "remove_contents", "session_plan"]
-
 UNDO_S = 30 * 86_400.0
 """How long an eviction can be undone, in seconds, unless another time is given."""
 GRACE_S = 86_400.0

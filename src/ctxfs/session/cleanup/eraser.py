@@ -20,8 +20,6 @@ from ctxfs.session.redaction import erased
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.steps import checkpoint
 
-__all__ = ["Eraser", "Held", "Quotes", "held", "in_archives", "related", "text_of"]
-
 _METADATA = frozenset({"encoding", "tool_name"})
 _QUOTE_CHARS = 9
 """Shorter lines may be in any text, so they do not count as quotes."""

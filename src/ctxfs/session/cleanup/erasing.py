@@ -37,8 +37,6 @@ from ctxfs.storage.urls import resolved_stores
 from ctxfs.storage.workspace_catalogue import catalogue_file
 from ctxfs.text.steps import run_in_steps
 
-__all__ = ["ErasedItem", "Erasure", "erase", "erase_in", "erase_plan"]
-
 logger = logging.getLogger("ctxfs.session")
 
 _OPENED_AT_ONCE = 16

@@ -30,8 +30,6 @@ from ctxfs.session.state import SessionState
 from ctxfs.session.timeline.lives import Lives
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["Collectable", "PrunePlan", "file_bytes", "mentioned", "plan_prune"]
-
 _TOKEN = re.compile(rb"[A-Za-z0-9_.~/-]+")
 _ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)")
 _DEPTH = 5  # of a content's name inside its session, at most

@@ -8,8 +8,6 @@ from ctxfs.errors.checks import names_settings, require_int, require_number
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.session.listing.summary import SessionSummary
 
-__all__ = ["ForgetPlan", "ForgetPolicy", "Verdict", "plan_forget"]
-
 
 @names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)

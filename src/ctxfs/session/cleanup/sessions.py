@@ -17,8 +17,6 @@ from ctxfs.storage.sessions import SessionStores, has_writer
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.storage.urls import resolved_stores
 
-__all__ = ["Forgotten", "carry_out", "forget", "forget_plan", "keep_quota", "quota", "tag_session"]
-
 Clock = Callable[[], float]
 
 logger = logging.getLogger("ctxfs.session")

@@ -9,8 +9,6 @@ from ctxfs.session.listing.summary import SessionSummary, file_stats
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import run_to_completion
 
-__all__ = ["counted_once", "shared_with_newer"]
-
 
 async def counted_once(stores: SessionStores) -> list[SessionSummary]:
     """The sessions of a place, each with the ``disk_bytes`` that it does not share with newer ones.

@@ -14,8 +14,6 @@ from ctxfs.storage.sessions import SessionStores, session_ids
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.storage.urls import resolved_stores
 
-__all__ = ["DiskUsage", "usage_by_item", "usage_by_session", "usage_by_tool"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskUsage:

@@ -14,8 +14,6 @@ from ctxfs.storage.sessions import DirectoryStores, SessionStores
 from ctxfs.storage.sessions import session_ids as all_session_ids
 from ctxfs.storage.urls import resolved_stores
 
-__all__ = ["CheckedSession", "check"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedSession:

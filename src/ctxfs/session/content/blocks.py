@@ -17,18 +17,6 @@ from functools import cached_property
 
 from ctxfs.text.jsontext.write_stream import BLOCK
 
-__all__ = [
-    "RAW_BLOCK",
-    "BlockIndex",
-    "BlockIndexBuilder",
-    "digest",
-    "index_name",
-    "index_size",
-    "is_block_index",
-    "root_digest",
-    "text_lines",
-]
-
 RAW_BLOCK = BLOCK * 3 // 4
 
 INDEX_SUFFIX = ".idx"

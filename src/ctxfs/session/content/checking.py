@@ -8,8 +8,6 @@ from ctxfs.session.content.reader import read_index, scan_blocks
 from ctxfs.session.content.stored import Stored
 from ctxfs.storage.base import Store
 
-__all__ = ["check_block_index", "check_file"]
-
 
 async def check_file(store: Store, stored: Stored, *, grows: bool = False) -> BlockIndex:
     """Read the whole file, compare it with what the journal says, and return where its blocks are; in bounded memory.

@@ -9,20 +9,9 @@ import sys
 from collections.abc import Callable
 
 if sys.version_info >= (3, 14):
-    from compression import zstd  # pragma: no cover
+    from compression import zstd as zstd  # noqa: PLC0414 - others import it from here  # pragma: no cover
 else:
-    from backports import zstd
-
-__all__ = [
-    "MAGIC",
-    "MAX_ARCHIVE_WINDOW",
-    "ZSTD",
-    "compressor",
-    "first_frame",
-    "fixed_frame",
-    "frame_content",
-    "zstd",
-]
+    from backports import zstd as zstd  # noqa: PLC0414 - others import it from here
 
 ZSTD = "zstd"
 """How a record names the compression."""

@@ -23,19 +23,6 @@ from ctxfs.text.jsontext.read_stream import json_elements
 from ctxfs.text.jsontext.write_stream import BLOCK, has_surrogates, json_pieces
 from ctxfs.text.utf8 import decoded, whole_characters
 
-__all__ = [
-    "BlocksText",
-    "RawBytes",
-    "decode_blocks",
-    "decode_content",
-    "encode_blocks",
-    "encoding_of",
-    "first_block",
-    "first_compressed_block",
-    "text_of_blocks",
-    "window",
-]
-
 _JSON_BYTES = SchemaValidator(core_schema.bytes_schema())  # a string's UTF-8, without a Python string on the way
 
 

@@ -14,8 +14,6 @@ from ctxfs.session.content.stored import Stored
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.jsontext.write_stream import BLOCK
 
-__all__ = ["ContentFile", "IndexChunks", "header_of", "trailer_of"]
-
 SCHEMA_VERSION = "1.0"
 
 

@@ -14,8 +14,6 @@ from ctxfs.session.content.stored import Stored
 from ctxfs.storage.base import GrowingStore
 from ctxfs.storage.threads import uninterrupted
 
-__all__ = ["GrowingBlocks", "GrowingLog"]
-
 
 class GrowingBlocks:
     """The blocks of bytes that come in pieces; no more than one block is kept."""

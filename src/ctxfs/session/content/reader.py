@@ -13,7 +13,6 @@ from ctxfs.messages.messages import Block, Content
 from ctxfs.session.content.blocks import BlockIndex, BlockIndexBuilder, digest, index_name, index_size
 from ctxfs.session.content.encoding import (
     BlocksText,
-    RawBytes,
     decode_blocks,
     decode_content,
     first_block,
@@ -26,8 +25,6 @@ from ctxfs.storage.base import Store, ThreadStore
 from ctxfs.text.jsontext.write_stream import BLOCK
 from ctxfs.text.steps import checkpoint, run_in_steps
 from ctxfs.text.utf8 import Utf8Decoder
-
-__all__ = ["BlockRange", "ContentReader", "IndexCache", "RawBytes", "read_index", "scan_blocks"]
 
 INDEXES_KEPT = 16
 FIRST_FRAME_BYTES = BLOCK // 2

@@ -7,8 +7,6 @@ from typing import Any
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.readable import part_of
 
-__all__ = ["Stored"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:

@@ -2,8 +2,6 @@
 
 import re
 
-__all__ = ["visible_text"]
-
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

@@ -30,8 +30,6 @@ from ctxfs.storage.threads import run_to_completion
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.version import __version__
 
-__all__ = ["SESSIONS_NAME", "list_summaries"]
-
 SESSIONS_NAME = ".sessions.sqlite"
 
 T = TypeVar("T")

@@ -8,8 +8,6 @@ from itertools import islice
 
 from ctxfs.session.listing.summary import SessionSummary
 
-__all__ = ["Selection", "SortKey"]
-
 
 class SortKey(StrEnum):
     """By what sessions are sorted, the greatest first; by age: the newest first."""

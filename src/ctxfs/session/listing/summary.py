@@ -17,17 +17,6 @@ from ctxfs.storage.sessions import SessionFound, SessionStores
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.text.steps import run_in_steps
 
-__all__ = [
-    "Outside",
-    "SessionSummary",
-    "changed_at",
-    "file_stats",
-    "looked_at",
-    "problem_of",
-    "summarize",
-    "summarize_in",
-]
-
 logger = logging.getLogger("ctxfs.session")
 
 

@@ -15,8 +15,6 @@ from ctxfs.session.state import SessionState, fold
 from ctxfs.session.timeline.changes import change_id
 from ctxfs.session.timeline.lives import input_ids
 
-__all__ = ["Back", "pinned", "restored", "undone", "unpinned"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Back:

@@ -9,8 +9,6 @@ from ctxfs.session.timeline.back import Back
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.text.steps import run_in_steps
 
-__all__ = ["bring_back", "change_session"]
-
 _OWNED = (
     "a framework has its messages, and what was replaced in them stays so, since the prompt cache holds it. Add the "
     "content, which `ctxfs cat` prints, to the history as a new message; a part with stays=True is never replaced"

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from ctxfs.messages.base import Usage
 from ctxfs.session.records import CallMade, RequestSent
 
-__all__ = ["Call"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:

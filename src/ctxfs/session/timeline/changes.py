@@ -7,8 +7,6 @@ from typing import Literal
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ContentRange, ContextItem, ItemType
 
-__all__ = ["Changes", "ItemChange", "What", "change_id", "rewritten_tokens"]
-
 What = Literal["added", "evicted", "shortened", "trimmed", "archived", "removed", "restored"]
 """What happened to an item; see ``ItemChange``."""
 

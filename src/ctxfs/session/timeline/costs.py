@@ -15,8 +15,6 @@ from ctxfs.session.timeline.calls import Call
 from ctxfs.session.timeline.changes import ItemChange
 from ctxfs.session.timeline.lives import Lives
 
-__all__ = ["Account", "Departure", "ReadBack", "account", "account_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:

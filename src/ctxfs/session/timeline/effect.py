@@ -12,8 +12,6 @@ from ctxfs.session.paid import Paid
 from ctxfs.session.records import EvictionSet
 from ctxfs.session.timeline.costs import Account
 
-__all__ = ["DEFAULT_RULES", "Effect", "compared_window", "effect", "recorded_rates"]
-
 DEFAULT_RULES = EvictionSet(
     parameters=EvictionParameters().to_mapping(),
     rates=ANTHROPIC_RATES.to_mapping(),

@@ -23,8 +23,6 @@ from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import result_of, uninterrupted
 from ctxfs.storage.urls import resolved_stores
 
-__all__ = ["Forked", "fork_session", "forked_records"]
-
 _RECORDS_A_LINE = 64
 _PIECE_BYTES = 1 << 20
 

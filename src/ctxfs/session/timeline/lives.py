@@ -15,8 +15,6 @@ from ctxfs.session.state import SessionState
 from ctxfs.session.timeline.calls import Call
 from ctxfs.session.timeline.changes import ItemChange, What, change_id
 
-__all__ = ["Life", "Lives", "Step", "input_ids"]
-
 
 @dataclass(slots=True, kw_only=True)
 class Life:

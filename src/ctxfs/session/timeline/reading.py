@@ -9,8 +9,6 @@ from ctxfs.session.timeline.request import PastRequest
 from ctxfs.session.timeline.timeline import Timeline
 from ctxfs.text.steps import run_in_steps
 
-__all__ = ["past_request", "read_timeline"]
-
 
 async def read_timeline(fs: ContextFileSystem) -> Timeline:
     """Read the journal of an open session, which may be open read-only.

@@ -9,8 +9,6 @@ from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import Message
 from ctxfs.messages.serialize import to_messages_body
 
-__all__ = ["MESSAGES_ELSEWHERE", "PastRequest"]
-
 MESSAGES_ELSEWHERE: Final = "the messages: a framework owns them, and the session has the decisions only"
 """What is not recorded about each request where a framework owns the history."""
 

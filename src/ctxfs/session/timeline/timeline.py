@@ -14,8 +14,6 @@ from ctxfs.session.timeline.changes import Changes, ItemChange, rewritten_tokens
 from ctxfs.session.timeline.lives import Lives
 from ctxfs.session.timeline.request import MESSAGES_ELSEWHERE, PastRequest
 
-__all__ = ["Timeline", "Walk"]
-
 _NOT_SENT = ("the tools that were sent along", "the cache breakpoints", "when it was sent")
 
 

@@ -29,11 +29,9 @@ from typing import Any, BinaryIO, cast
 from ctxfs.errors import ArchiveDamaged, ArchiveError, ArchiveTooLarge, ArchiveUnsafe, NameTaken, WriteFailed
 from ctxfs.session.content.compression import MAGIC, MAX_ARCHIVE_WINDOW, zstd
 from ctxfs.storage.failures import reason_of
+from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.port import FileSystem, close_quietly, write_all
-from ctxfs.storage.session_dir import LOG_NAME
 from ctxfs.text.jsontext import codec as json_codec
-
-__all__ = ["CHUNK_BYTES", "MAX_JOURNAL_BYTES", "ArchiveReader", "ArchiveWriter"]
 
 MAX_JOURNAL_BYTES = 1 << 30
 

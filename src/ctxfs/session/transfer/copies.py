@@ -10,8 +10,6 @@ from ctxfs.storage.sessions import MakingStores, SessionStores
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.storage.urls import resolved_stores
 
-__all__ = ["CopiedSession", "copy_session"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedSession:

@@ -22,14 +22,13 @@ from ctxfs.session.recovery import growing_logs
 from ctxfs.session.state import SessionState, fold
 from ctxfs.session.transfer.archive import CHUNK_BYTES, ArchiveReader, ArchiveWriter
 from ctxfs.storage.base import Store, check_name, is_hidden
+from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.port import FileSystem, OsFileSystem
 from ctxfs.storage.roots import resolved_root
-from ctxfs.storage.session_dir import LOG_NAME, MAX_DEPTH
+from ctxfs.storage.session_dir import MAX_DEPTH
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import result_of, uninterrupted
 from ctxfs.storage.urls import resolved_stores
-
-__all__ = ["MAX_BYTES", "MAX_FILES", "Transferred", "export_session", "import_session"]
 
 MAX_BYTES = 16 << 30
 MAX_FILES = 1_000_000

@@ -15,8 +15,6 @@ from ctxfs.errors import ConfigError, CtxfsError, MissingExtra, NotStored, Stora
 from ctxfs.storage.failures import NoAnswer
 from ctxfs.stores.answers import SILENT_S
 
-__all__ = ["Bucket", "ObstoreBucket", "Taken", "open_bucket"]
-
 _LISTED = 1000
 _ANSWERS: Final[dict[str, Any]] = {
     "retry_config": {"max_retries": 3, "retry_timeout": timedelta(seconds=10)},

@@ -15,8 +15,6 @@ from ctxfs.storage.failures import writing
 
 logger = logging.getLogger("ctxfs.stores")
 
-__all__ = ["ReadCache"]
-
 PART_BYTES: Final = 1 << 20
 """A content is cached in parts of this size: reading a page fetches the parts that contain it."""
 

@@ -13,8 +13,6 @@ from ctxfs.stores.objects.row import SegmentRow
 from ctxfs.stores.objects.segments import Append, Cut, Delete, Draft, Located, Put, Step
 from ctxfs.stores.opened import OpenedSession
 
-__all__ = ["OpenedObjectSession"]
-
 
 class OpenedObjectSession(OpenedSession):
     """See ``OpenedSession``. Each change creates the next segment, whose number nobody else can use."""

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 
 from ctxfs.stores.objects.segments import Append, Located, Piece, Put, is_segment_key
 
-__all__ = ["Leftovers"]
-
 
 @dataclass(slots=True)
 class Leftovers:

@@ -34,8 +34,6 @@ from ctxfs.stores.objects.segments import (
     within,
 )
 
-__all__ = ["SESSIONS", "SegmentRow", "session_prefix"]
-
 logger = logging.getLogger("ctxfs.stores")
 
 SESSIONS: Final = "sessions/"

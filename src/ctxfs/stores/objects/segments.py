@@ -22,29 +22,6 @@ from typing import Any, Final, NamedTuple
 from ctxfs.errors import StorageError
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = [
-    "FIRST_CHUNK",
-    "Append",
-    "Cut",
-    "Delete",
-    "Draft",
-    "Head",
-    "Located",
-    "Piece",
-    "Put",
-    "SegmentLog",
-    "Step",
-    "chunk_key",
-    "chunks_due",
-    "chunks_to_read",
-    "decode",
-    "encode",
-    "is_chunk_within",
-    "is_segment_key",
-    "segment_key",
-    "within",
-]
-
 VERSION: Final = 1
 WHOLE_VERSION: Final = 2
 """The version of whole segments, which an earlier ctxfs would take for an ordinary commit."""

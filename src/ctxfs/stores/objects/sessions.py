@@ -18,8 +18,6 @@ from ctxfs.stores.objects.segments import decode, is_segment_key
 from ctxfs.stores.objects.store import ObjectStore, newest_marks
 from ctxfs.stores.remote import RemoteSessionStores
 
-__all__ = ["ObjectSessions", "stores_at"]
-
 _AT_ONCE: Final = 16
 """Up to this many requests are made at the same time to list sessions."""
 

@@ -10,8 +10,6 @@ from ctxfs.stores.objects.opened import OpenedObjectSession
 from ctxfs.stores.objects.row import SESSIONS
 from ctxfs.stores.remote import RemoteStore, names_no_server
 
-__all__ = ["ObjectStore", "newest_marks", "session_ids"]
-
 
 class ObjectStore(RemoteStore[OpenedObjectSession]):
     """A ``Store`` in a bucket of an object store, for one session, which any machine that reaches the bucket can open.

@@ -8,19 +8,6 @@ from typing import Any
 
 import orjson
 
-__all__ = [
-    "MAX_DEPTH",
-    "MAX_RECORD_DEPTH",
-    "check_json",
-    "dumps",
-    "dumps_exact",
-    "dumps_text",
-    "dumps_unchecked",
-    "json_copy",
-    "loads",
-    "loads_record",
-]
-
 MAX_DEPTH = 200
 """How deeply lists and dicts may be nested in input, so that all later code can walk it to the bottom."""
 

@@ -20,8 +20,6 @@ from ctxfs.text.jsontext.read_stream import string_pieces
 from ctxfs.text.patterns import possessive
 from ctxfs.text.steps import CpuBudget, checkpoint
 
-__all__ = ["PathStep", "parse_path", "select_lines"]
-
 MAX_PATH_CHARS = 1_000
 MAX_STEPS = 64
 MAX_RESULTS = 100_000

@@ -8,8 +8,6 @@ from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.jsontext.tokens import NUMBER, SPACE, STRING, JsonTokens, brackets
 from ctxfs.text.patterns import possessive
 
-__all__ = ["ELEMENTS_AT_ONCE", "JsonPlaces", "Place"]
-
 Place = tuple[int, int]
 """Where a value starts and ends."""
 

@@ -12,8 +12,6 @@ from typing import Any
 from ctxfs.text.jsontext.tokens import JsonTokens
 from ctxfs.text.patterns import possessive
 
-__all__ = ["json_elements", "string_pieces"]
-
 WINDOW_CHARS = 65_536
 _STRING_PART = re.compile(
     possessive(

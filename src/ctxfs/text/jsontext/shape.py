@@ -14,8 +14,6 @@ from typing import Any
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.jsontext.tokens import STRING, brackets
 
-__all__ = ["PREFIX_CHARS", "Detail", "JsonPrefix", "parse_prefix", "shape"]
-
 PREFIX_CHARS = 131_072
 _MERGED_ELEMENTS = 20
 _LAST_COMMA = re.compile(rf'(?:[^",]*+(?:(,)|{STRING}))*', re.DOTALL)

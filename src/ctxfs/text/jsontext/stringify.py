@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal
 
-__all__ = ["stringify"]
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 

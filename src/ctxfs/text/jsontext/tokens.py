@@ -12,8 +12,6 @@ from json import JSONDecodeError
 from ctxfs.text.patterns import possessive
 from ctxfs.text.steps import checkpoint
 
-__all__ = ["NUMBER", "SPACE", "STRING", "JsonTokens", "brackets"]
-
 SPACE = r"[ \t\r\n]*+"
 NUMBER = r"-?\d[\d.eE+-]*+"
 """A number, as far as its characters say."""

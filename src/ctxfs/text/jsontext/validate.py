@@ -11,8 +11,6 @@ import re2
 from ctxfs.text.jsontext.tokens import SPACE, JsonTokens
 from ctxfs.text.patterns import possessive
 
-__all__ = ["is_json"]
-
 _SMALL = 1_048_576
 _MATCHED = 4 * _SMALL
 _MATCHED_DEPTH = 4

@@ -7,8 +7,6 @@ from typing import Any
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.steps import checkpoint
 
-__all__ = ["BLOCK", "has_surrogates", "is_longer", "json_pieces"]
-
 BLOCK = 262_144
 
 _PLAIN = frozenset({int, float, bool, type(None)})

@@ -16,8 +16,6 @@ from ctxfs.tools.recall.past import Past, PastItem, content_text
 from ctxfs.tools.recall.words import Passage, Ranked, WordIndex, passages
 from ctxfs.tools.stored import stored_lines
 
-__all__ = ["PastSession"]
-
 MAX_INDEXED_CHARS = 32_000_000
 """The most that one search indexes, which takes some seconds of CPU; the next search goes on from there."""
 _AT_ONCE_CHARS = 500_000

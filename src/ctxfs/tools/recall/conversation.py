@@ -11,8 +11,6 @@ from ctxfs.tools.paging import Line
 from ctxfs.tools.recall.archive import PastSession
 from ctxfs.tools.recall.past import PastItem
 
-__all__ = ["conversation"]
-
 _ITEM_LINES = 12
 _ITEM_CHARS = 800
 _FOOTER_TOKENS = 60

@@ -7,8 +7,6 @@ from ctxfs.messages.items import ContextItem
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.tools.recall.past import Past
 
-__all__ = ["Dashboard"]
-
 _LARGEST = 10
 _LEFT = 10
 _NOTE_CHARS = 300

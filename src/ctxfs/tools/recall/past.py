@@ -11,8 +11,6 @@ from ctxfs.session.records import CallMade, ContentRemoved, Decided, ItemAdded, 
 from ctxfs.session.timeline.lives import Lives
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["RECALL_TOOLS", "Past", "PastItem", "content_text"]
-
 RECALL_TOOLS = frozenset({"history_search", "history_read", "history_calls", "context_status", "note"})
 """The tools of this package: their results repeat what was in the session before, and are not searched."""
 

@@ -17,8 +17,6 @@ from ctxfs.tools.recall.past import PastItem
 from ctxfs.tools.recall.words import PASSAGE_CHARS, folded, words_of
 from ctxfs.tools.search import stored_matches
 
-__all__ = ["Where", "search_pattern", "search_words"]
-
 _SHOWN_CHARS = 300
 _BEFORE_CHARS = 80
 _FOOTER_TOKENS = 100

@@ -5,8 +5,6 @@ from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.recall.archive import PastSession
 from ctxfs.tools.recall.dashboard import Dashboard
 
-__all__ = ["context_status"]
-
 
 async def context_status(session: PastSession, max_tokens: int, counter: TokenCounter | None = None) -> str:
     """The state of the session's context in at most about ``max_tokens`` tokens, by ``counter`` (None: the default)."""

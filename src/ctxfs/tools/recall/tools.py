@@ -22,8 +22,6 @@ from ctxfs.tools.recall.search import Where, search_pattern, search_words
 from ctxfs.tools.recall.status import context_status as status_of
 from ctxfs.tools.stored import MIN_PAGE_TOKENS, page_result, read_page, reading_tool, rendered
 
-__all__ = ["MAX_NOTES", "MAX_NOTE_CHARS", "WRITING_TOOLS", "recall_tools"]
-
 MAX_NOTES = 50
 MAX_NOTE_CHARS = 1_000
 MAX_MATCHES = 100

@@ -11,8 +11,6 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["Passage", "Ranked", "WordIndex", "folded", "passages", "words_of"]
-
 PASSAGE_LINES = 20
 PASSAGE_CHARS = 2_000
 MAX_WORDS = 32

@@ -16,20 +16,6 @@ from ctxfs.messages.messages import Content
 from ctxfs.session.content.stored import Stored
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = [
-    "FIELDS",
-    "TOOL_RESULT",
-    "Artifact",
-    "ArtifactInfo",
-    "ArtifactPage",
-    "ArtifactType",
-    "artifact_text",
-    "check_whole",
-    "find",
-    "indented",
-    "info_of",
-]
-
 TOOL_RESULT = "tool_result"
 FIELDS = ("context_type", "biz_id", "agent_id", "task_id", "session_id", "tool_name", "action_name")
 _MOST = 2**62  # SQLite and C count to the double, and one more than this must not be too many for them

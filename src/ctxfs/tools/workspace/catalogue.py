@@ -24,13 +24,11 @@ from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.base import is_hidden
 from ctxfs.storage.database import row_crc
 from ctxfs.storage.local import read_log_now
-from ctxfs.storage.session_dir import LOG_NAME
+from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import SessionFound, SessionStores
 from ctxfs.storage.workspace_catalogue import COLUMNS, catalogue_file
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.workspace.artifacts import ArtifactInfo, ArtifactPage, info_of
-
-__all__ = ["Catalogue", "Stamp"]
 
 ANCHOR_BYTES = 4096
 

@@ -26,8 +26,6 @@ from ctxfs.tools.workspace.offload_op import DEFAULT_THRESHOLD_TOKENS, check_all
 from ctxfs.tools.workspace.service import INLINE_LIMIT_CHARS, KnowledgeService
 from ctxfs.tools.workspace.tools import workspace_tools
 
-__all__ = ["ToolResultOffload"]
-
 
 @names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,6 @@ from collections.abc import Iterable
 
 from ctxfs.tools.workspace.artifacts import ArtifactInfo
 
-__all__ = ["GET_BY_ID", "GET_BY_LINES", "GREP", "INFO", "QUERY", "render"]
-
 GET_BY_ID = "get_knowledge_by_id"
 GET_BY_LINES = "get_knowledge_by_lines"
 GREP = "grep_knowledge"

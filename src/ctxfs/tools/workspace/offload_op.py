@@ -17,8 +17,6 @@ from ctxfs.tools.base import to_content
 from ctxfs.tools.workspace.artifacts import TOOL_RESULT, Artifact, ArtifactType, artifact_text, check_whole, indented
 from ctxfs.tools.workspace.service import KnowledgeService
 
-__all__ = ["DEFAULT_THRESHOLD_TOKENS", "ToolCallResult", "ToolResultOffloadOp", "check_allow_list"]
-
 DEFAULT_THRESHOLD_TOKENS = 2_000
 
 

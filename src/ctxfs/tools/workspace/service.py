@@ -46,8 +46,6 @@ from ctxfs.tools.workspace.catalogue import Catalogue
 from ctxfs.tools.workspace.knowledge_list import render
 from ctxfs.tools.workspace.sessions import OpenSessions
 
-__all__ = ["DEFAULT_QUERY_LIMIT", "INLINE_LIMIT_CHARS", "KnowledgeService", "WorkspaceOffload"]
-
 INLINE_LIMIT_CHARS = 40_000
 DEFAULT_QUERY_LIMIT = 1_000
 MAX_OPEN_SESSIONS = 64

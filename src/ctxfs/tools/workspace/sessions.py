@@ -17,8 +17,6 @@ from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.tools.workspace.artifacts import Artifact, artifact_text, info_of
 
-__all__ = ["OpenSession", "OpenSessions"]
-
 
 class OpenSession:
     """A session that artifacts can be added to."""

@@ -31,8 +31,6 @@ from ctxfs.tools.workspace.artifacts import TOOL_RESULT, ArtifactInfo, info_of
 from ctxfs.tools.workspace.knowledge_list import GET_BY_ID, GET_BY_LINES, GREP, INFO, QUERY
 from ctxfs.tools.workspace.service import KnowledgeService
 
-__all__ = ["workspace_tools"]
-
 ArtifactId = Annotated[str, Field(description="The id in <knowledge_list>, or one that query_artifacts lists")]
 CharOffset = Annotated[
     int | None, Field(ge=0, le=MAX_POSITION, description="Read the first line only, from this character (0-based) on")

@@ -8,8 +8,6 @@ from ctxfs.lab.recordings.formats.document import Document
 from ctxfs.lab.recordings.recording import Block, Kind, Recording, Role
 from ctxfs.messages.tokens import json_counted
 
-__all__ = ["blocks", "is_anthropic", "read"]
-
 _TIMES = ("timestamp", "created_at", "at")
 
 

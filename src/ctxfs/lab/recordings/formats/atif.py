@@ -15,8 +15,6 @@ from ctxfs.lab.recordings.formats.document import Document
 from ctxfs.lab.recordings.recording import Block, Kind, ModelCall, Recording, Role
 from ctxfs.messages.base import Usage
 
-__all__ = ["is_atif", "read"]
-
 
 def is_atif(doc: Document) -> bool:
     """Whether the file names the format."""

@@ -11,8 +11,6 @@ from ctxfs.lab.recordings.recording import Block, Kind, Message, ModelCall, Reco
 from ctxfs.messages.base import Usage
 from ctxfs.messages.tokens import IMAGE_MAX_TOKENS, CharsCounter, count_block, json_counted
 
-__all__ = ["Builder", "arguments", "media", "model_call", "plain", "seconds", "string", "text"]
-
 _MEDIA = ("image", "document", "input_image", "image_url", "input_file", "file", "audio", "input_audio")
 _MILLISECONDS_FROM = 1e11
 """Times above this are in milliseconds: in seconds it would be the year 5138."""

@@ -14,8 +14,6 @@ from ctxfs.lab.recordings.formats.builder import Builder, model_call, seconds
 from ctxfs.lab.recordings.formats.document import Document
 from ctxfs.lab.recordings.recording import Recording, Role
 
-__all__ = ["is_claude_code", "read"]
-
 _Row = Mapping[str, Any]
 
 

@@ -12,8 +12,6 @@ from ctxfs.lab.recordings.formats.document import Document
 from ctxfs.lab.recordings.formats.responses import add_item
 from ctxfs.lab.recordings.recording import Recording
 
-__all__ = ["is_codex", "read"]
-
 _LINES = ("response_item", "session_meta", "event_msg", "turn_context")
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from ctxfs.errors import ReplayFormatError
 
-__all__ = ["Document", "document"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:

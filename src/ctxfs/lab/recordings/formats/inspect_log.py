@@ -18,8 +18,6 @@ from ctxfs.lab.recordings.recording import Block, Kind, ModelCall, Recording, Ro
 from ctxfs.messages.base import Usage
 from ctxfs.session.content.compression import zstd
 
-__all__ = ["is_inspect", "read", "read_archive"]
-
 _Json = Mapping[str, Any]
 _ZIP_ZSTD = 93
 _NAME_LENGTH = 26

@@ -13,8 +13,6 @@ from ctxfs.lab.recordings.formats.document import Document
 from ctxfs.lab.recordings.formats.openai_chat import add_message
 from ctxfs.lab.recordings.recording import ModelCall, Recording, Role
 
-__all__ = ["is_mini_swe", "read"]
-
 _COMMAND = re.compile(r"```(?:bash|sh|mswea_bash_command)\s*\n(.*?)\n```", re.DOTALL)
 
 

@@ -7,8 +7,6 @@ from ctxfs.lab.recordings.formats.builder import Builder, arguments, media, mode
 from ctxfs.lab.recordings.formats.document import Document
 from ctxfs.lab.recordings.recording import Block, Kind, ModelCall, Recording, Role
 
-__all__ = ["add_message", "is_openai_chat", "read"]
-
 
 def is_openai_chat(doc: Document) -> bool:
     """Whether all rows have a role, and one is of the kind that only this format has."""

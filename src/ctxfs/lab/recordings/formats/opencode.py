@@ -17,8 +17,6 @@ from ctxfs.lab.recordings.formats.document import Document
 from ctxfs.lab.recordings.recording import Block, Kind, ModelCall, Recording, Role
 from ctxfs.messages.base import Usage
 
-__all__ = ["is_opencode", "read", "read_database"]
-
 _Json = Mapping[str, Any]
 _SESSIONS = "SELECT id, directory FROM session ORDER BY time_created, id"
 _MESSAGES = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"

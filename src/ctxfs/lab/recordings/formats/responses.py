@@ -11,8 +11,6 @@ from ctxfs.lab.recordings.formats.builder import Builder, arguments, media, mode
 from ctxfs.lab.recordings.formats.document import Document
 from ctxfs.lab.recordings.recording import Kind, Recording, Role
 
-__all__ = ["add_item", "is_responses", "read"]
-
 _ITEMS = ("function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning")
 
 

@@ -25,8 +25,6 @@ from ctxfs.lab.recordings.formats import (
 from ctxfs.lab.recordings.formats.document import Document, document
 from ctxfs.lab.recordings.recording import Recording
 
-__all__ = ["BINARY_FORMATS", "EXPECTED", "FORMATS", "BinaryFormat", "Format", "load", "parse"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
