@@ -69,7 +69,9 @@ async def test_a_run_is_told_at_info_and_explained_at_debug(tmp_path: Path, capl
 @pytest.mark.anyio
 async def test_what_is_evicted_for_room_is_explained(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     calls: list[dict[str, Any]] = [{"type": "tool_use", "id": f"c{n}", "name": "t", "input": {}} for n in (1, 2)]
-    async with Context("s", root_path=tmp_path, model="", window=4_000, pricing=None) as context:
+    async with Context(
+        "s", root_path=tmp_path, model="", window=4_000, pricing=None, preview_above_tokens=None
+    ) as context:
         await context.add(UserMessage("read"), AssistantMessage(tuple(calls)))
         with caplog.at_level(logging.DEBUG, "ctxfs.context"):
             await context.add(*(ToolMessage(call["id"], "t", "a line of the log\n" * 30_000) for call in calls))

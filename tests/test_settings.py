@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ctxfs import AgentConfig, Context, ContextFileSystem, History, OffloadPolicy, tool
+from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, History, OffloadPolicy, tool
 from ctxfs.agent import ChatAnthropic, ChatOpenAI, RetryPolicy
 from ctxfs.errors import ConfigError, ToolDefinitionError
 from ctxfs.eviction import Budget, EvictionPricing, Rule, SelectiveCompaction, Strategy, Window
@@ -14,6 +14,7 @@ from ctxfs.messages import ANTHROPIC_RATES, TEXT, CharsCounter, LegacyToolCalls,
 from ctxfs.messages.items import ItemType
 from ctxfs.session import prune_session, quota
 from ctxfs.storage import LocalStore, MemoryStore
+from ctxfs.testing import ScriptedModel
 from ctxfs.tools import Bash, Materialize, Materializer, Tool, ToolResultOffload
 
 
@@ -118,7 +119,6 @@ NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
     (AgentConfig, {"pin_user_messages": True, "compaction": DROP_USERS}, "pin_user_messages keeps them all"),
     (Context, {"pin_user_messages": True, "window": DROPPING_USERS}, "pin_user_messages keeps them all"),
     (AgentConfig, {"read_roots": ["/tmp"], "tools": [named("Read")]}, "read_roots has no effect"),
-    (AgentConfig, {"bash": Bash(allow_unapproved=True), "tools": [named("Bash")]}, "bash has no effect"),
     (
         OffloadPolicy,
         {"type_enabled": {"tool_result": False}, "type_thresholds": {"tool_result": 9}},
@@ -141,6 +141,24 @@ def test_a_setting_without_effect_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=reason):
         make(**settings)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "name"),
+    [
+        ("bash", Bash(allow_unapproved=True), "Bash"),
+        ("bash", Bash(allow_unapproved=True), "context_read"),
+        ("materialize", Materialize(), "context_grep"),
+        ("workspace", ToolResultOffload(), "query_artifacts"),
+        ("recall", True, "history_search"),
+    ],
+)
+def test_a_tool_with_the_name_of_one_that_a_setting_gives_is_refused(
+    tmp_path: Path, setting: str, value: object, name: str
+) -> None:
+    config = AgentConfig(offload_root_path=tmp_path, tools=[named(name)], **{setting: value})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=f"your tool '{name}' has the name of one that {setting} gives the model"):
+        Agent(ScriptedModel([]), config)
 
 
 def test_each_of_them_is_taken_where_it_has_an_effect(tmp_path: Path) -> None:

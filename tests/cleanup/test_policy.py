@@ -215,7 +215,7 @@ async def test_agents_keep_a_quota_by_a_setting(tmp_path: Path, caplog: pytest.L
         await opened.query("go on")
     assert await list_sessions(tmp_path) == ["first"]  # the one that is opened stays, though it is the oldest
     assert "1 sessions were forgotten" in caplog.text
-    with pytest.raises(SessionNotFound, match=r"was removed on .* by ctxfs\.cleanup\.quota"):
+    with pytest.raises(SessionNotFound, match=r"was removed on .* by ctxfs\.session\.quota"):
         async with ContextFileSystem("second", root_path=tmp_path, read_only=True):
             pass
     with pytest.raises(ConfigError):

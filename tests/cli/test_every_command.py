@@ -22,6 +22,7 @@ GROUP: Any = typer.main.get_command(app)
 WITHOUT_JSON = {
     "view": "serves a page, or writes one to a file",
     "completion": "prints a script for a shell",
+    "store": "prints one line: that the store is ready",
     "mcp": "speaks a protocol on standard output",
     "claude-code": "speaks a protocol on standard output",
     "proxy": "leaves standard output to the program that it runs",
@@ -30,6 +31,7 @@ WITHOUT_ROOT = {
     "replay": "reads recordings",
     "tune": "reads recordings",
     "completion": "prints a script, which asks the commands",
+    "store": "prepares a database, and no directory",
 }
 SERVERS = ("mcp", "claude-code", "proxy")
 ARGUMENTS: Mapping[str, str] = {
@@ -64,6 +66,7 @@ ARGUMENTS: Mapping[str, str] = {
     "import": "{folder}/old.ctxfs --as other",
     "push": "last {bucket}",
     "pull": "last {bucket}",
+    "store": "init --store {bucket}",
     "doctor": "",
     "rm": "last --yes",
 }

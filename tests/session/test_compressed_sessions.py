@@ -158,6 +158,7 @@ async def test_a_history_compresses_only_when_asked(tmp_path: Path) -> None:
     parts = [Part(kind="result", content=LARGE, place=place, id=f"call_{place}", tool="Read") for place in range(2)]
     for session_id, setting, name in (("a", None, "call_0.txt"), ("b", 1_000, "call_0.txt.zst")):
         settings: dict[str, Any] = {"keep_recent": {"Read": 1}, "compress_from_chars": setting}
+        settings["preview_above_tokens"] = None
         async with History(session_id, root_path=tmp_path, **settings) as history:
             edits = await history.arewrite(parts)
         path = anyio.Path(tmp_path / session_id / "tool_result" / "Read" / name)

@@ -26,9 +26,10 @@ _SHORTEST = 3
 _OF_SEVERAL = frozenset("|([{\\")
 """A pattern with one of these may match lines without its other characters, or these are not plain text."""
 _PHRASE = re.compile(r"[A-Za-z0-9_ =/-]+")
-_OUR_WORDS = ("calls", "bytes", "of", "JSON", "unknown")
-"""Words of our own in the text that stands for a block, such as an image; these, and its size, are in no file."""
-_OURS = re.compile(rf"\b(?:{'|'.join(_OUR_WORDS)})\b")
+_OUR_WORDS = ("calls", "bytes", "of", "json", "unknown")
+"""Words of our own, in lower case, in the text that stands for a block, such as an image; these, and its size, are in
+no file. They are found in any case: a search that ignores case may be given in capitals."""
+_OURS = re.compile(rf"\b(?:{'|'.join(_OUR_WORDS)})\b", re.IGNORECASE)
 _IN_BASE64 = (b'"encoding":"bytes"', b"surrogates")
 """Marks in the journal of contents whose files do not contain their words literally."""
 
@@ -53,12 +54,12 @@ def _of_contents(phrase: str) -> list[str]:
     parts = list[str]()
     for part in _OURS.split(phrase):
         words = part.split(" ")
-        while words and any(word.endswith(words[0]) for word in _OUR_WORDS):
+        while words and any(word.endswith(words[0].lower()) for word in _OUR_WORDS):
             del words[0]
-        while words and any(word.startswith(words[-1]) for word in _OUR_WORDS):
+        while words and any(word.startswith(words[-1].lower()) for word in _OUR_WORDS):
             del words[-1]
         kept = " ".join(words).strip()
-        parts += [] if any(kept in word for word in _OUR_WORDS) else [kept]
+        parts += [] if any(kept.lower() in word for word in _OUR_WORDS) else [kept]
     return parts
 
 
