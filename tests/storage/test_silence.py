@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+import math
 import socket
 import threading
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.errors import CtxfsError, OutcomeUnknown, SessionLocked
@@ -253,3 +256,70 @@ def test_a_read_that_is_left_harms_nothing() -> None:
         await store.close()
 
     asyncio.run(asyncio.wait_for(play(), 60))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("by", ["a deadline", "cancel()"])
+@pytest.mark.parametrize("is_uninterrupted", [False, True])
+async def test_a_cancelled_scope_leaves_a_silent_store(by: str, *, is_uninterrupted: bool) -> None:
+    """On asyncio and on trio; the server answers only after the caller has gone."""
+    network, objects = Network(), MemoryBucket()
+    store = await _opened(network, objects)
+    network.fates = ["swallowed"]
+    fallback = threading.Timer(20, network.arrive)
+    fallback.start()
+    seen: list[Exception] = []
+
+    async def write() -> None:
+        try:
+            await store.commit([], lambda: b"b\n")
+        except OutcomeUnknown as error:
+            seen.append(error)
+            raise
+
+    async with anyio.create_task_group() as group:
+        with anyio.CancelScope(deadline=anyio.current_time() + 0.05 if by == "a deadline" else math.inf) as scope:
+            if by == "cancel()":
+
+                async def cancel() -> None:
+                    await anyio.sleep(0.05)
+                    scope.cancel()
+
+                group.start_soon(cancel)
+            if is_uninterrupted:
+                with pytest.raises(OutcomeUnknown):
+                    await uninterrupted(write)()
+                await checkpoint()
+            else:
+                await write()
+    assert scope.cancelled_caught
+    assert len(seen) == is_uninterrupted
+    assert fallback.is_alive(), "nobody waited for the answer"
+    fallback.cancel()
+    network.arrive()
+    assert await store.acquire() is False, "what was half-written has to be looked for"
+    await store.commit([], lambda: b"c\n")
+    assert await store.read_log() == b"a\nb\nc\n"
+    await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_session_that_opens_after_its_scope_was_cancelled_is_released() -> None:
+    network, objects = Network(), MemoryBucket()
+    first = await _opened(network, objects)
+    await first.close()
+    late = ObjectStore(NetworkBucket(objects, network), "s", ttl_s=3_600, give_up_s=60)
+    network.fates = ["swallowed"]
+    with anyio.move_on_after(0.05) as scope:
+        await late.open(create=False, write=True)
+    assert scope.cancelled_caught
+    network.arrive()
+    second = ObjectStore(objects, "s", ttl_s=3_600)
+    for _ in range(1_000):
+        try:
+            await second.open(create=False, write=True)
+            break
+        except SessionLocked:  # the late one is being released
+            await anyio.sleep(0.01)
+    await second.commit([], lambda: b"b\n")
+    await second.close()

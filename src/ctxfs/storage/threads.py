@@ -10,11 +10,10 @@ threads down would refuse the work, or drop it.
 """
 
 import asyncio
-import math
 import os
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache, wraps
 from typing import Any, Final, ParamSpec, TypeVar
@@ -35,11 +34,17 @@ _waiting: RunVar[anyio.CapacityLimiter] = RunVar("ctxfs_waiting")
 LEAVE_S: Final = 0.25
 """A caller that was cancelled waits this much longer for a server: a server that answers at all mostly does by then."""
 
+ASK_S: Final = 0.25
+"""How often a caller of uninterrupted work is asked whether its scope is cancelled, which no scope tells."""
+
 _left: ContextVar["asyncio.Future[None] | None"] = ContextVar("ctxfs_left", default=None)
 """Done when the caller of this uninterrupted work was cancelled, and wants to leave."""
 
 _leaving: ContextVar[bool] = ContextVar("ctxfs_leaving", default=False)
 """Whether this uninterrupted work was begun by a task that was cancelled: it is part of its clean-up."""
+
+_trio_left: ContextVar["tuple[int, anyio.Event] | None"] = ContextVar("ctxfs_trio_left", default=None)
+"""The same on trio, with the id of the task that does the work; tasks that it starts inherit the value."""
 
 _alone: ContextVar[bool] = ContextVar("ctxfs_alone", default=False)
 
@@ -51,7 +56,7 @@ class StillRunning(Exception):
     ``work``: a future of the result.
     """
 
-    def __init__(self, work: "asyncio.Future[Any]", cancelled: asyncio.CancelledError | None) -> None:
+    def __init__(self, work: "asyncio.Future[Any] | Future[Any]", cancelled: BaseException | None) -> None:
         super().__init__("work in a thread goes on by itself")
         self.work = work
         self.cancelled = cancelled
@@ -71,8 +76,7 @@ def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
         if _is_safe():
             return await func(*args, **kwargs)
         if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
-            with anyio.CancelScope(shield=True):
-                return await func(*args, **kwargs)
+            return await _uninterrupted_on_trio(lambda: func(*args, **kwargs))
         left = asyncio.get_running_loop().create_future()
         return await _result(_unlisted(func(*args, **kwargs), left), left)
 
@@ -169,14 +173,16 @@ async def answer_of(func: Callable[[], T], *, returned: bool = False, patient: b
     """Run ``func``, which waits for a server, in a worker thread; return its result, and wait as ``run_to_completion``.
 
     If the caller, or that of the uninterrupted work that it is part of, is cancelled, and the server does not answer
-    soon after, ``StillRunning`` is raised: no caller waits as long as a silent server is waited for. This is so for
-    tasks of asyncio, and for the deadlines of anyio's scopes there; trio waits for the answer.
+    soon after, ``StillRunning`` is raised: no caller waits as long as a silent server is waited for.
 
     ``returned``: a result that is there in time is returned in any case, as by ``result_of``. ``patient``: False: a
-    task that was cancelled before, and cleans up, does not wait for long either.
+    task that was cancelled before, and cleans up, does not wait for long either; on trio no task does.
     """
-    if _alone.get() or anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
-        return await (result_of if returned else run_to_completion)(func, waits=True)
+    if _alone.get():
+        await checkpoint_if_cancelled()
+        return _in_place(func)
+    if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
+        return await _answer_on_trio(func)
     left = _left.get() if _is_safe() else None
     if left is None:
         await checkpoint_if_cancelled()
@@ -200,6 +206,87 @@ async def answer_of(func: Callable[[], T], *, returned: bool = False, patient: b
     if (task := asyncio.current_task()) is not None:
         task.uncancel()  # see result_of
         task.cancel()
+    return work.result()
+
+
+async def _uninterrupted_on_trio(work: Callable[[], Awaitable[T]]) -> T:
+    if _left_here() is not None:
+        return await work()
+
+    async def marked(left: anyio.Event) -> T:
+        token = _trio_left.set((anyio.get_current_task().id, left))
+        try:
+            return await work()
+        finally:
+            _trio_left.reset(token)
+
+    return await _beside_a_watch(marked)
+
+
+def _left_here() -> anyio.Event | None:
+    """The event that is set when the caller of this uninterrupted work, on trio, is cancelled; None: there is none."""
+    marked = _trio_left.get()
+    return marked[1] if marked is not None and marked[0] == anyio.get_current_task().id else None
+
+
+async def _answer_on_trio(func: Callable[[], T]) -> T:
+    """See ``answer_of``."""
+    if (left := _left_here()) is not None:
+        return await _answer_until_left(func, left)
+    await checkpoint_if_cancelled()
+    try:
+        return await _beside_a_watch(lambda left: _answer_until_left(func, left))
+    except StillRunning as running:
+        try:
+            await checkpoint_if_cancelled()  # the cancellation was held back until here
+        except anyio.get_cancelled_exc_class() as error:
+            running.cancelled = error
+        raise
+
+
+async def _beside_a_watch(work: Callable[[anyio.Event], Awaitable[T]]) -> T:
+    """Run ``work`` where no scope interrupts it, with an event that is set when the caller is cancelled."""
+    left = anyio.Event()
+    outcome: Future[T] = Future()
+
+    async def watch() -> None:
+        with suppress(anyio.get_cancelled_exc_class()):  # the caller gets it at its next checkpoint
+            await anyio.sleep_forever()
+        left.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch)
+        with anyio.CancelScope(shield=True):
+            try:
+                outcome.set_result(await work(left))
+            except BaseException as error:  # noqa: BLE001 - raised below: the task group would wrap it
+                outcome.set_exception(error)
+        group.cancel_scope.cancel()
+    return outcome.result()
+
+
+async def _answer_until_left(func: Callable[[], T], left: anyio.Event) -> T:
+    """Run ``func`` in a thread, where no scope interrupts. Raises ``StillRunning`` soon after ``left`` is set."""
+    work: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            work.set_result(func())
+        except BaseException as error:  # noqa: BLE001 - it belongs to whoever asks for the result
+            work.set_exception(error)
+
+    async with anyio.create_task_group() as group:
+
+        async def leave() -> None:
+            await left.wait()
+            await anyio.sleep(LEAVE_S)
+            group.cancel_scope.cancel()
+
+        group.start_soon(leave)
+        await to_thread.run_sync(run, abandon_on_cancel=True, limiter=_limiter(waits=True))
+        group.cancel_scope.cancel()
+    if not work.done():
+        raise StillRunning(work, None)
     return work.result()
 
 
@@ -251,26 +338,18 @@ async def _until_done(
 ) -> asyncio.CancelledError | None:
     """Wait until ``work`` has ended; return the last cancellation that arrived in the meantime.
 
-    ``left``: becomes done with the first cancellation, or at the deadline of a scope. ``leave_s``: for how many seconds
-    ``work`` is waited for once ``left`` is done; None: until it has ended.
+    ``left``: becomes done with the first cancellation of the task, or soon after that of a scope. ``leave_s``: for
+    how many seconds ``work`` is waited for once ``left`` is done; None: until it has ended.
     """
     loop = work.get_loop()
-    deadline = None
-    if left is not None and not _is_safe() and (at := anyio.current_effective_deadline()) < math.inf:
-        deadline = loop.call_at(at, _wake, left)
-    # Where only the end of the event loop cancels, nothing else has to wait. A scope holds back anyio's cancellation.
-    with nullcontext() if _is_safe() else anyio.CancelScope(shield=True):
-        if left is None or leave_s is None:
-            cancelled = await _until_one([work], left)
-        else:
-            cancelled = await _until_one([work, left], left)
-            if not work.done():
-                patience = loop.create_future()
-                timer = loop.call_later(leave_s, _wake, patience)
-                cancelled = await _until_one([work, patience], left) or cancelled
-                timer.cancel()
-    if deadline is not None:
-        deadline.cancel()
+    if left is None or leave_s is None:
+        return await _until_one([work], left)
+    cancelled = await _until_one([work, left], left)
+    if not work.done():
+        patience = loop.create_future()
+        timer = loop.call_later(leave_s, _wake, patience)
+        cancelled = await _until_one([work, patience], left) or cancelled
+        timer.cancel()
     return cancelled
 
 
@@ -279,13 +358,20 @@ async def _until_one(
 ) -> asyncio.CancelledError | None:
     """Wait until one of them is done; return the last cancellation that arrived in the meantime."""
     cancelled = None
+    is_safe = _is_safe()
     while not any(one.done() for one in waits_for):
+        asks = left is not None and not left.done() and not is_safe
         try:
-            await _ended(waits_for)
+            # Where only the end of the event loop cancels, nothing else has to wait. A scope holds back anyio's.
+            with nullcontext() if is_safe else anyio.CancelScope(shield=True):
+                await _ended(waits_for, ASK_S if asks else None)
         except asyncio.CancelledError as error:
             cancelled = error
             if left is not None:
                 _wake(left)
+        # A cancelled scope has an effective deadline of minus infinity.
+        if left is not None and asks and anyio.current_effective_deadline() <= waits_for[0].get_loop().time():
+            _wake(left)
     return cancelled
 
 
@@ -300,18 +386,25 @@ def _wake(waiter: "asyncio.Future[None]") -> None:
         waiter.set_result(None)
 
 
-async def _ended(waits_for: "Sequence[asyncio.Future[Any]]") -> None:
-    """Wait until one of them is done, which a cancellation leaves alone; ``asyncio.wait`` does far more for each."""
-    waiter = waits_for[0].get_loop().create_future()
+async def _ended(waits_for: "Sequence[asyncio.Future[Any]]", within_s: float | None) -> None:
+    """Wait until one of them is done, which a cancellation leaves alone; ``asyncio.wait`` does far more for each.
+
+    ``within_s``: for how long at most; None: without a limit.
+    """
+    loop = waits_for[0].get_loop()
+    waiter = loop.create_future()
 
     def wake(_: "asyncio.Future[Any]") -> None:
         _wake(waiter)
 
     for one in waits_for:
         one.add_done_callback(wake)
+    timer = None if within_s is None else loop.call_later(within_s, _wake, waiter)
     try:
         await waiter
     finally:
+        if timer is not None:
+            timer.cancel()
         for one in waits_for:
             one.remove_done_callback(wake)
 

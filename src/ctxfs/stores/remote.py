@@ -3,6 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -168,7 +169,7 @@ class RemoteStore(ABC, Generic[OpenedT]):
         return self._open
 
 
-def _close_late(work: "asyncio.Future[OpenedSession]") -> None:
+def _close_late(work: "asyncio.Future[OpenedSession] | Future[OpenedSession]") -> None:
     """Close a session that was opened after its caller had left."""
     if not work.cancelled() and work.exception() is None:
         begin(work.result().close)
