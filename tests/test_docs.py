@@ -133,3 +133,10 @@ def test_lists_are_laid_out_as_the_site_and_github_both_read_them(page: Path) ->
         first, *rest = block.strip("\n").split("\n")
         if not re.match(item, first):
             assert not [line for line in rest if re.match(item, line)], "an empty line goes before a list"
+
+
+def test_each_framework_s_section_says_what_the_model_sees() -> None:
+    sections = re.split(r"(?m)^## (?=[a-z_]+$)", FRAMEWORKS.read_text())[1:]
+    assert len(sections) >= 11
+    for section in sections:
+        assert "[What does the model see?](context.md#what-does-the-model-see)" in section, section.split("\n")[0]

@@ -1,6 +1,7 @@
 """``ctxfs explain``: why items left or stay, what goes next as the agent itself would decide, and the bill."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from ctxfs import Context, ContextFileSystem
+from ctxfs import Context, ContextFileSystem, History, Part
 from ctxfs.cli.app import run
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.economics.economy import EvictionPricing
@@ -308,3 +309,34 @@ def test_no_call_saves_more_than_fits_into_the_window(explain: Explain, tmp_path
     unbounded = as_json(explain)["effect"]["saved"]
     anyio.run(reopened, session_id)
     assert 0 <= as_json(explain)["effect"]["saved"] < unbounded / 2
+
+
+@pytest.mark.parametrize("window", [200_000, 40_000])
+@pytest.mark.parametrize("owner", ["context", "history", "source"])
+def test_a_result_that_was_previewed_says_why(
+    explain: Explain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int, owner: str
+) -> None:
+    text = WORDS * 800
+    if owner == "context":
+
+        async def session() -> None:
+            async with Context(root_path=tmp_path, window=window) as context:
+                await context.add({"role": "user", "content": "do it"})
+                await turn(context, 1, "bash", text, {"command": "cat all"})
+
+        anyio.run(session)
+    else:
+        with History(root_path=tmp_path, window=window) as history:
+            parts = [Part("user", "do it", 0), Part("call", {}, 1, "call_1", "bash")]
+            result = history.arrive(text, tool="bash", call_id="call_1") if owner == "source" else text
+            history.rewrite([*parts, Part("result", result, 2, "call_1", "bash")])
+    why = {
+        200_000: "previewed: over 8,000 tokens (setting: preview_above_tokens)",
+        40_000: "previewed: over 5,000 tokens, an eighth of the window (setting: preview_above_tokens)",
+    }[window]
+    (row,) = [item for item in as_json(explain)["items"] if item["item_type"] == "tool_result"]
+    assert row["why"] == why
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = explain("last")[1].decode().splitlines()
+    assert max(map(len, lines[1:])) <= 80, "only the path of the session may be longer"
+    assert f") {why}" in re.sub(r" +", " ", " ".join(lines)), "whole, below the table"

@@ -83,7 +83,7 @@ def large_log(n: int, times: int) -> str:
 
 
 def test_what_the_own_offloader_left_is_no_placeholder_of_a_placeholder(tmp_path: Path) -> None:
-    histories = Histories(tmp_path, keep_recent={"large_log": 1})
+    histories = Histories(tmp_path, keep_recent={"large_log": 1}, preview_above_tokens=20_000)
     middleware, saver = CtxfsMiddleware(histories), InMemorySaver()
 
     def agent() -> tuple[Any, OwnModel]:

@@ -82,6 +82,24 @@ def test_an_item_shows_its_life_its_file_and_its_lines(url: str, root: Path) -> 
     assert 'role="alert"' in get(f"{url}session/{SESSION}?item=call_004&how=grep&find=%28").text
 
 
+def test_a_result_that_was_previewed_says_why(tmp_path: Path) -> None:
+    async def session() -> None:
+        async with Context("previewed", root_path=tmp_path) as context:
+            call = {"type": "tool_use", "id": "call_1", "name": "bash", "input": {}}
+            result = {"type": "tool_result", "tool_use_id": "call_1", "content": "a line of a log\n" * 4_000}
+            await context.add(UserMessage("go"), {"role": "assistant", "content": [call]})
+            await context.add({"role": "user", "content": [result]})
+            await context.messages()
+            await context.add(AssistantMessage("Done."))
+
+    anyio.run(session)
+    why = "previewed: over 8,000 tokens (setting: preview_above_tokens)"
+    with serving(tmp_path) as url:
+        item = get(f"{url}session/previewed?item=call_1").text
+        assert f'and never sent whole <span class="why">Why: {why}</span>' in item
+        assert why in get(f"{url}session/previewed?call=2").text
+
+
 def test_the_page_of_a_session_that_is_not_open_yet_begins_at_once(root: Path) -> None:
     with serving(root) as url:
         first = get(f"{url}session/{SESSION}")
