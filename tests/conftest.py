@@ -20,6 +20,13 @@ ROOT = TESTS.parent
 MEASURED = {Path(module).parent.name for module in PURE_CORE}
 """The packages with modules of the pure core, by the name that the folder of their tests has, too."""
 
+SCHEDULES = {
+    *("agent", "cleanup", "content", "context", "history", "llm", "prove", "session", "storage", "testing", "text"),
+    *("transfer", "test_bash.py"),
+}
+"""Folders and files whose code starts tasks or processes, locks, or may be cancelled: their tests run on both event
+loops. Elsewhere code only awaits what is tested there, and asyncio is enough but for random examples."""
+
 loopback_only.install()
 # What a shell starts in the background ignores interrupts, and what it starts in its turn would, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -64,18 +71,23 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         begun.cov_controller.pause()
 
 
+def _needs_trio(item: pytest.Item) -> bool:
+    """Whether scheduling matters to a test; hypothesis derives the same examples on each event loop."""
+    return not item.get_closest_marker("hypothesis") and not SCHEDULES.isdisjoint(item.path.parts)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose what runs on which event loop, and where coverage is measured.
 
-    The examples that hypothesis derives from a test are the same on both event loops, and are tried on one; random ones
-    (``make properties``) are tried on both. Coverage is measured in the fast tests of the pure core's own rooms that do
-    the same every time, on one event loop: a module of it is covered by tests that stand beside it, not by a command
-    that happens to run it or by what hypothesis draws, and the other tests run at full speed. Where ``--cov-context``
-    asks which lines each test runs, all of them are measured.
+    Tests of code that only awaits run on asyncio. So do the examples that hypothesis derives, which are the same on
+    both event loops; random ones (``make properties``) are tried on both. Coverage is measured in the fast tests of the
+    pure core's own rooms that do the same every time, on one event loop: a module of it is covered by tests that stand
+    beside it, not by a command that happens to run it or by what hypothesis draws, and the other tests run at full
+    speed. Where ``--cov-context`` asks which lines each test runs, all of them are measured.
     """
     if settings().derandomize:
-        again = {item for item in items if item.get_closest_marker("hypothesis") and "trio" in item.name}
+        again = {item for item in items if "trio" in item.name and not _needs_trio(item)}
         config.hook.pytest_deselected(items=list(again))
         items[:] = [item for item in items if item not in again]
     if config.getoption("cov_context", None):
