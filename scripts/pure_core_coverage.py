@@ -45,6 +45,7 @@ PURE_CORE = (
     "messages/rates.py",
     "eviction/placeholder/digest.py",
     "eviction/placeholder/lines.py",
+    "text/jsontext/path.py",
     "text/jsontext/shape.py",
     "text/jsontext/tokens.py",
     "text/jsontext/write_stream.py",

@@ -1,21 +1,23 @@
-"""Addressing a part of a JSON text by path, without parsing the rest: in one pass, in bounded steps. Synchronous.
+"""Addressing a part of a JSON text by path, without building the rest. Synchronous.
 
 The syntax: ``$``, then any of ``.key``, ``["any key"]``, ``[3]``, ``[-1]``, ``[10:20]``, ``[*]`` and ``.*``.
+
+The parser opens one level at each step of the path, and gives what is in it as the text that it is.
 """
 
 import re
-from array import array
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
-from json import JSONDecodeError
-from typing import NamedTuple
+from functools import lru_cache
+from itertools import chain, islice
+from typing import Any
+
+import msgspec
 
 from ctxfs.errors import InvalidToolArguments, WorkLimitReached
 from ctxfs.errors.base import quoted
 from ctxfs.text.jsontext import codec as json_codec
-from ctxfs.text.jsontext.places import ELEMENTS_AT_ONCE, JsonPlaces, Place
 from ctxfs.text.jsontext.read_stream import string_pieces
 from ctxfs.text.patterns import possessive
 from ctxfs.text.steps import CpuBudget, checkpoint
@@ -24,6 +26,14 @@ MAX_PATH_CHARS = 1_000
 MAX_STEPS = 64
 MAX_RESULTS = 100_000
 MAX_CPU_S = 0.9  # with reading 12 MiB, a second
+_VALUES_A_STEP = 1_024
+# The parser lets no other thread run meanwhile. Below these numbers of commas it makes the entries of a container in
+# some 100 ms; a container with more of them is opened in parts.
+_COMMAS_OF_ARRAY = 2_000_000
+_COMMAS_OF_OBJECT = 250_000
+_PART_BYTES = 262_144
+_CUTS_TRIED = 8
+_KEYS_SHOWN = 20
 _STEP = re.compile(
     r"\.(?P<key>[\w-]+|\*)|\[[ ]*(?:(?P<quoted>\"" + possessive(r"[^\"\\]|\\.", "*") + r"\"|'[^'\\]*')|(?P<all>\*)"
     r"|(?P<index>-?\d{1,12})|(?P<start>(?:-?\d{1,12})?)[ ]*:[ ]*(?P<stop>(?:-?\d{1,12})?))[ ]*\]"
@@ -89,7 +99,8 @@ def _unquoted(string: str) -> str:
 def select_lines(text: str, path: str, *, budget: CpuBudget | None = None) -> Iterator[str]:
     r"""What ``path`` means in the JSON ``text``, as lines (each with its "\n"), in pieces that end anywhere.
 
-    A string gives its own lines, an array or several values one element a line, an object one key a line.
+    A string gives its own lines, an array or several values one element a line, an object one key a line. The last of
+    equal keys counts.
 
     Args:
         text: the JSON.
@@ -97,7 +108,8 @@ def select_lines(text: str, path: str, *, budget: CpuBudget | None = None) -> It
         budget: the CPU time for it; None means ``MAX_CPU_S``.
 
     Raises:
-        InvalidToolArguments: no valid path, nothing there (the message says what is), or no JSON.
+        InvalidToolArguments: no valid path, nothing there (the message says what is), no JSON, or one that is nested
+            too deeply for the parser (some hundred levels).
         WorkLimitReached: the budget is used up.
     """
     steps = parse_path(path)
@@ -111,235 +123,264 @@ def select_lines(text: str, path: str, *, budget: CpuBudget | None = None) -> It
                 "to a smaller part, such as [0:100] for [*], or read it by lines"
             )
 
-    places = JsonPlaces(text, step)
+    step()
     try:
-        found = _Selection(places, steps).run(path)
-    except JSONDecodeError as error:
-        raise _no_json(error) from error
-    return _lines(places, found, several=any(map(_is_many, steps)))
-
-
-def _lines(places: JsonPlaces, found: Sequence[int], *, several: bool) -> Iterator[str]:
-    try:
-        if not several:
-            yield from _lines_of(places, (found[0], found[1]))
-        else:
-            for number in range(0, len(found), 2):
-                yield f"{_one_line(places, (found[number], found[number + 1]))}\n"
-    except JSONDecodeError as error:
-        raise _no_json(error) from error
-
-
-class _Many(NamedTuple):
-    """``ELEMENTS_AT_ONCE`` elements, the first of which starts there."""
-
-    start: int
-
-
-_Element = int | tuple["array[int]", Place | None]
-"""Where an element starts; of one that was read at once, what was found in it and what is missing there."""
-
-
-def _size(element: "_Element | _Many") -> int:
-    return ELEMENTS_AT_ONCE if isinstance(element, _Many) else 1
+        document = _Document(text, path, step)
+        lines = document.select(steps)
+    except RecursionError:
+        raise _too_deep() from None
+    return _not_too_deep(lines)
 
 
 def _is_many(step: PathStep) -> bool:
     return step.key is None and not step.single
 
 
-class _Selection:
-    """One pass over a text that finds the values that the steps mean."""
+class _Document:
+    """A JSON text, and what a path means in it. ``step`` is called between pieces of work; it may raise."""
 
-    def __init__(self, places: JsonPlaces, steps: tuple[PathStep, ...]) -> None:
-        self._places = places
-        self._text = places.text
-        self._steps = steps
-        # where very many values start and end, as plain numbers: the garbage collector would look at all objects
-        self._found = array("q")
-        self._missing: Place | None = (
-            None  # where a value starts that has not what a step means, and that step's number
-        )
-        self._strict = next((number for number, step in enumerate(steps) if _is_many(step)), len(steps))
+    def __init__(self, text: str, path: str, step: Callable[[], None]) -> None:
+        self._path = path
+        self._step = step
+        self._has_marks = False
+        self._data = self._checked(text)
 
-    def run(self, path: str) -> Sequence[int]:
-        """The starts and ends of the values found, by turns."""
-        places = self._places
-        end = self._select(places.after_space(0), 0)
-        if (rest := places.after_space(end)) < len(self._text):
-            raise JSONDecodeError("something follows", self._text, rest)
-        if self._missing is not None:
-            start, number = self._missing
-            name = _name(self._steps[number])
-            raise InvalidToolArguments(f"there is no {name} at step {number + 1}: {_describe(places, start)}")
-        if len(self._found) > 2 * MAX_RESULTS:
-            raise InvalidToolArguments(f"{quoted(path)} means over {MAX_RESULTS:,} values: narrow it, such as [0:100]")
-        return self._found
+    def select(self, steps: tuple[PathStep, ...]) -> Iterator[str]:
+        """Return the lines of what ``steps`` mean."""
+        value = self._data
+        for number, step in enumerate(steps):
+            if _is_many(step):
+                return self._one_a_line(self._several(value, steps[number:]))
+            found = next(self._inside(value, step), None)
+            if found is None:
+                name = f"key {step.key!r}" if step.key is not None else f"element {step.start}"
+                raise InvalidToolArguments(f"there is no {name} at step {number + 1}: {self._described(value)}")
+            value = found
+        return self._lines_of(value)
 
-    def _select(self, start: int, number: int) -> int:
-        """Find what the steps from ``number`` on mean in the value at ``start``; return where that value ends."""
-        if number == len(self._steps):
-            end = self._places.end_of(start)
-            self._found.extend((start, end))
-            return end
-        step, opening = self._steps[number], self._text[start : start + 1]
-        if opening == "{" and step.key is not None:
-            return self._in_object(start, number, step.key)
-        if (opening == "[" and step.key is None) or (opening == "{" and _is_many(step)):
-            return self._in_elements(start, number, step)
-        self._miss(start, number)
-        return self._places.end_of(start)
+    def _checked(self, text: str) -> bytes:
+        """The text of the one value that ``text`` is, as the parser takes it."""
+        try:
+            return bytes(_ANY.decode(text.encode()))
+        except UnicodeEncodeError:
+            pass
+        except msgspec.DecodeError as error:
+            if "\\ud" not in text and "\\uD" not in text:
+                raise self._no_json(text.encode(), error) from error
+        self._has_marks = True
+        data = "".join(self._marked_parts(text)).encode()
+        try:
+            return bytes(_ANY.decode(data))
+        except msgspec.DecodeError as error:
+            raise self._no_json(data, error) from error
 
-    def _miss(self, start: int, number: int) -> None:
-        """The value of the step is missing; after a step that selects several values, this is allowed."""
-        if number < self._strict:
-            self._missing = start, number
+    def _marked_parts(self, text: str) -> Iterator[str]:
+        start = 0
+        while start < len(text):
+            self._step()
+            end = text.find(",", start + _PART_BYTES)  # no escape has one in it
+            if end < 0:
+                end = len(text)
+            yield _TO_MARK.sub(_marked, text[start:end])
+            start = end
 
-    def _in_object(self, start: int, number: int, wanted: str) -> int:
-        """The last of equal keys counts, as in every JSON parser."""
-        places, before, present, end = self._places, len(self._found), False, start + 1
-        position = places.first(start)
-        while position is not None:
-            position, ended = places.after_others(position, wanted)
-            if ended:
-                end = position
+    def _no_json(self, data: bytes, error: msgspec.DecodeError) -> InvalidToolArguments:
+        at_byte = re.search(r"byte (\d+)", str(error))  # it has none if the text ends too early
+        before = data if at_byte is None else data[: int(at_byte[1])]
+        position = len(self._text(before))
+        return InvalidToolArguments(f"the content is not JSON at character {position:,}: read it by lines instead")
+
+    def _text(self, value: bytes) -> str:
+        """The text of a value, as it was given."""
+        text = value.decode(errors="ignore")
+        if not self._has_marks:
+            return text
+        return _unmarked(re.sub(f"{_MARK}u(....)", r"\\u\1", text))
+
+    def _several(self, value: bytes, steps: tuple[PathStep, ...]) -> list[bytes]:
+        """All that ``steps`` mean in ``value``, which may be nothing."""
+        found: Iterator[bytes] = iter((value,))
+        for step in steps:
+            found = self._inside_each(found, step)
+        values = list(islice(found, MAX_RESULTS + 1))
+        if len(values) > MAX_RESULTS:
+            raise InvalidToolArguments(
+                f"{quoted(self._path)} means over {MAX_RESULTS:,} values: narrow it, such as [0:100]"
+            )
+        return values
+
+    def _inside_each(self, values: Iterator[bytes], step: PathStep) -> Iterator[bytes]:
+        for number, value in enumerate(values):
+            if number % _VALUES_A_STEP == 0:
+                self._step()
+            yield from self._inside(value, step)
+
+    def _inside(self, value: bytes, step: PathStep) -> Iterator[bytes]:
+        """What one step means in ``value``."""
+        opening = value[:1]
+        if step.key is not None:
+            if opening == b"{" and (found := self._value_of(value, step.key)) is not None:
+                yield found
+        elif opening == b"[":
+            yield from self._sliced(lambda: self._elements(value), step)
+        elif opening == b"{" and not step.single:
+            entries = self._entries(value)
+            yield from self._sliced(lambda: iter((list(entries.values()),)), step)
+
+    def _value_of(self, value: bytes, key: str) -> bytes | None:
+        if _NOT_IN_FIELD.search(key) is not None:
+            entries = self._entries(value)
+            return bytes(entries[key]) if key in entries else None
+        if len(value) > _PART_BYTES:
+            self._step()
+        return bytes(_field(key).decode(value).value) or None
+
+    def _sliced(self, parts: Callable[[], Iterator[list[Any]]], step: PathStep) -> Iterator[bytes]:
+        start = step.start or 0
+        stop = step.stop
+        if start < 0 or (stop is not None and stop < 0):
+            count = sum(map(len, parts()))
+            if step.single and start < -count:
+                return
+            start, stop, _ = slice(step.start, step.stop).indices(count)
+        yield from map(bytes, islice(chain.from_iterable(parts()), start, stop))
+
+    def _elements(self, value: bytes) -> Iterator[list[Any]]:
+        for part in self._parts(value, _COMMAS_OF_ARRAY):
+            yield _ARRAY.decode(part)
+
+    def _entries(self, value: bytes, enough: int = sys.maxsize) -> dict[str, Any]:
+        """The values of an object by key; of a large one only ``enough`` or a few more."""
+        entries: dict[str, Any] = {}
+        for part in self._parts(value, _COMMAS_OF_OBJECT):
+            entries |= _OBJECT.decode(part)
+            if len(entries) >= enough:
                 break
-            key, position = places.key(start, position, 0)
-            if key == wanted:
-                present, self._missing = True, None
-                del self._found[before:]
-                end = self._select(position, number + 1)
-            else:
-                end = places.end_of(position)
-            position = places.following(start, end)
-        if not present:
-            self._miss(start, number)
-        return places.after(end)
+        if self._has_marks:
+            return {_unmarked(key): inner for key, inner in entries.items()}
+        return entries
 
-    def _in_elements(self, start: int, number: int, step: PathStep) -> int:
-        if step.start is not None and step.start < 0:
-            return self._in_last_elements(start, number, step, -step.start)
-        return self._in_first_elements(start, number, step)
+    def _parts(self, value: bytes, most_commas: int) -> Iterator[bytes]:
+        """A container; one with more commas than that in parts, which are such containers with some of its entries."""
+        if len(value) > _PART_BYTES:
+            self._step()
+        if value.count(b",") <= most_commas:
+            yield value
+            return
+        start = 1
+        while start < len(value):
+            end = self._cut(value, start)
+            yield value[:1] + value[start:end] + value[-1:]
+            start = end + 1
 
-    def _in_last_elements(self, start: int, number: int, step: PathStep, last: int) -> int:
-        """Select in the last elements: in a large one as it comes, since it would have to be read twice."""
-        places, before, end, count = self._places, len(self._found), start + 1, 0
-        latest = deque[_Element | _Many](maxlen=last)
-        position = places.first(start)
-        while position is not None:
-            if (after := self._after_many(start, position, count)) is not None:
-                latest.append(_Many(position))
-                position, count = after, count + ELEMENTS_AT_ONCE
-                continue
-            _, position = places.key(start, position, count)
-            near = places.near_end_of(position)
-            if near is None:
-                self._missing = None
-                end = self._select(position, number + 1)
-                latest.append((self._found[before:], self._missing))
-                del self._found[before:]
-            else:
-                latest.append(position)
-                end = near
-            position, count = places.following(start, end), count + 1
-        meant = range(count)[step.start : step.stop]
-        if not meant:
-            self._miss(start, number)
-        surplus = max(0, sum(map(_size, latest)) - last)
-        for element in islice(self._each(start, latest, surplus), len(meant)):
-            if isinstance(element, int):
-                self._missing = None
-                self._select(element, number + 1)
-            else:
-                found, self._missing = element
-                self._found.extend(found)
-        return places.after(end)
+    def _cut(self, value: bytes, start: int) -> int:
+        """Where a part that begins at ``start`` ends: at a comma of the container itself, else at its end.
 
-    def _after_many(self, start: int, position: int, count: int) -> int | None:
-        """Where the element after the next ``ELEMENTS_AT_ONCE`` of an array starts, if these are easily passed over."""
-        if count % ELEMENTS_AT_ONCE or self._text[start] != "[":  # so that trying costs little
-            return None
-        return self._places.after_elements(position)
+        A comma within an entry leaves that entry open: then the part is no container.
+        """
+        size = _PART_BYTES
+        while start + size < len(value) - 1:
+            comma = start + size
+            for _ in range(_CUTS_TRIED):
+                self._step()
+                comma = value.rfind(b",", start, comma)
+                if comma < 0:
+                    break
+                if _is_whole(value[:1] + value[start:comma] + value[-1:]):
+                    return comma
+            size *= 4
+        return len(value) - 1
 
-    def _each(self, start: int, latest: Iterable[_Element | _Many], skip: int) -> Iterator[_Element]:
-        """The elements one by one, after the first ``skip`` of them."""
-        for element in latest:
-            if skip >= _size(element):
-                skip -= _size(element)
-            elif isinstance(element, _Many):
-                yield from islice(self._one_by_one(start, element.start), skip, ELEMENTS_AT_ONCE)
-                skip = 0
-            else:
-                yield element
+    def _described(self, value: bytes) -> str:
+        """What is there instead, for the error about a step that does not fit."""
+        opening = value[:1]
+        if opening == b"{":
+            entries = self._entries(value, _KEYS_SHOWN + 1)
+            if not entries:
+                return "the object is empty"
+            listed = [key[:48] for key in islice(entries, _KEYS_SHOWN)]
+            if len(entries) > _KEYS_SHOWN:
+                listed.append("…")
+            return f"the keys are {', '.join(listed)}"
+        if opening == b"[":
+            return f"it is an array of {sum(map(len, self._elements(value))):,}"
+        return "it is neither an object nor an array"
 
-    def _one_by_one(self, start: int, element: int) -> Iterator[int]:
-        position: int | None = element
-        while position is not None:
-            yield position
-            position = self._places.following(start, self._places.end_of(position))
+    def _lines_of(self, value: bytes) -> Iterator[str]:
+        opening = value[:1]
+        if opening == b'"':
+            yield from string_pieces(self._text(value), 0)
+        elif opening == b"[":
+            yield from self._one_a_line(map(bytes, chain.from_iterable(self._elements(value))))
+        elif opening == b"{":
+            for number, (key, inner) in enumerate(self._entries(value).items()):
+                if number % _VALUES_A_STEP == 0:
+                    self._step()
+                yield f"{json_codec.dumps(key).decode()}: {self._one_line(bytes(inner))}\n"
+        else:
+            yield self._text(value)
 
-    def _in_first_elements(self, start: int, number: int, step: PathStep) -> int:
-        """Select in each element that may be meant, and drop the last ones once their number is known."""
-        places, end = self._places, start + 1
-        low, high = step.start or 0, step.stop
-        begins = array("q")  # of what was found, for each of these elements
-        position, count = places.first(start), 0
-        while position is not None:
-            _, position = places.key(start, position, count)
-            if count >= low and (high is None or high < 0 or count < high):
-                begins.append(len(self._found))
-                end = self._select(position, number + 1)
-            elif count < low:
-                if count + ELEMENTS_AT_ONCE <= low and (after := self._after_many(start, position, count)) is not None:
-                    position, count = after, count + ELEMENTS_AT_ONCE
-                    continue
-                end = places.end_of(position)
-            else:
-                return places.rest_of(position)
-            position, count = places.following(start, end), count + 1
-        meant = range(count)[step.start : step.stop]
-        if len(meant) < len(begins):
-            del self._found[begins[len(meant)] :]
-        if not meant:
-            self._miss(start, number)
-        return places.after(end)
+    def _one_a_line(self, values: Iterable[bytes]) -> Iterator[str]:
+        for number, value in enumerate(values):
+            if number % _VALUES_A_STEP == 0:
+                self._step()
+            yield f"{self._one_line(value)}\n"
+
+    def _one_line(self, value: bytes) -> str:
+        text = self._text(value)
+        return re.sub(r"\r?\n[ \t\r]*+", " ", text) if "\n" in text else text
 
 
-def _lines_of(places: JsonPlaces, place: Place) -> Iterator[str]:
-    start, end = place
-    first = places.text[start]
-    if first == '"':
-        yield from string_pieces(places.text, start)
-    elif first == "[":
-        for _, child in places.children(start):
-            yield f"{_one_line(places, child)}\n"
-    elif first == "{":
-        for key, child in places.children(start):
-            yield f"{json_codec.dumps(key).decode()}: {_one_line(places, child)}\n"
-    else:
-        yield places.text[start:end]
+_ANY = msgspec.json.Decoder(msgspec.Raw)
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+# Lone surrogates are no UTF-8, and the parser refuses them even when they are escaped. In a text that has some, each
+# stands as this character and five more; so does the character itself.
+_MARK = "\ue000"
+_PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_OTHERS = possessive(r"\\(?!u[dDeE]).[^\\\ud800-\udfff\ue000]*+", "+")  # other escapes, with what stands between them
+_TO_MARK = re.compile(
+    rf"{_PAIR}|{_OTHERS}|\\u(?P<escaped>[dD][89a-fA-F][0-9a-fA-F]{{2}}|[eE]000)|(?P<raw>[\ud800-\udfff\ue000])",
+    re.DOTALL,
+)
+_NOT_IN_FIELD = re.compile(r'[\x00-\x1f"\\\ud800-\udfff\ue000]')
+"""A key with one of these has no decoder of its own."""
 
 
-def _one_line(places: JsonPlaces, place: Place) -> str:
-    value = places.text[place[0] : place[1]]
-    return re.sub(r"\r?\n[ \t\r]*+", " ", value) if "\n" in value else value
+@lru_cache(maxsize=64)
+def _field(key: str) -> Any:
+    """A decoder that reads the value of ``key`` in an object and passes over the others, which is much faster."""
+    fields = [("value", msgspec.Raw, msgspec.Raw())]
+    return msgspec.json.Decoder(msgspec.defstruct("_Field", fields, rename={"value": key}))
 
 
-def _name(step: PathStep) -> str:
-    return f"key {step.key!r}" if step.key is not None else f"element {step.start}"
+def _marked(found: re.Match[str]) -> str:
+    if found["escaped"]:
+        return f"{_MARK}u{found['escaped']}"
+    if found["raw"]:
+        return f"{_MARK}r{ord(found['raw']):04x}"
+    return found[0]
 
 
-def _describe(places: JsonPlaces, start: int) -> str:
-    """What is there instead, for the error about a step that does not fit."""
-    opening = places.text[start]
-    if opening == "{":
-        keys = [str(key) for key, _ in islice(places.children(start), 21)]
-        listed = ", ".join(key[:48] for key in keys[:20]) + (", …" if len(keys) > 20 else "")
-        return f"the keys are {listed}" if keys else "the object is empty"
-    if opening == "[":
-        return f"it is an array of {places.length(start):,}"
-    return "it is neither an object nor an array"
+def _unmarked(text: str) -> str:
+    """The text with the characters that are marked in it, each as it is."""
+    return re.sub(f"{_MARK}[ur](....)", lambda found: chr(int(found[1], 16)), text)
 
 
-def _no_json(error: JSONDecodeError) -> InvalidToolArguments:
-    return InvalidToolArguments(f"the content is not JSON at character {error.pos:,}: read it by lines instead")
+def _is_whole(data: bytes) -> bool:
+    try:
+        _ANY.decode(data)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _not_too_deep(lines: Iterator[str]) -> Iterator[str]:
+    try:
+        yield from lines
+    except RecursionError:
+        raise _too_deep() from None
+
+
+def _too_deep() -> InvalidToolArguments:
+    return InvalidToolArguments("the JSON is nested too deeply to be read by path: read it by lines instead")

@@ -6,15 +6,12 @@ is or however many entries there are.
 """
 
 import re
-from collections.abc import Callable
 from json import JSONDecodeError
 
 from ctxfs.text.patterns import possessive
 from ctxfs.text.steps import checkpoint
 
 SPACE = r"[ \t\r\n]*+"
-NUMBER = r"-?\d[\d.eE+-]*+"
-"""A number, as far as its characters say."""
 STRING = r'"[^"\\]*+' + possessive(r'\\.[^"\\]*+', "*") + '"'
 """A string of any length, in one call: bound the text. Needs ``re.DOTALL``."""
 
@@ -32,12 +29,10 @@ class JsonTokens:
 
     Args:
         text: the JSON.
-        step: called every few thousand characters; it may raise.
     """
 
-    def __init__(self, text: str, step: Callable[[], None] = checkpoint) -> None:
+    def __init__(self, text: str) -> None:
         self.text = text
-        self.step = step
         self._stepped = 0
 
     def after_space(self, position: int) -> int:
@@ -48,10 +43,10 @@ class JsonTokens:
         return position if match is None else match.end()
 
     def stepped(self, position: int) -> None:
-        """Call ``step`` if the text at ``position`` is a few thousand characters from where that was last done."""
+        """Call ``checkpoint`` if ``position`` is a few thousand characters from where that was last done."""
         if not -_STEP_CHARS < position - self._stepped < _STEP_CHARS:
             self._stepped = position
-            self.step()
+            checkpoint()
 
     def string_end(self, start: int) -> int:
         """Return where the string that starts at ``start`` ends."""
