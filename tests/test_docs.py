@@ -98,6 +98,20 @@ def test_docs_and_examples_name_what_is_public(page: Path) -> None:
         assert not set(re.findall(r"`(ctxfs(?:\.\w+)+)", text)) - public
 
 
+def test_the_methods_that_the_page_for_maintainers_names_are_there() -> None:
+    """ "Your first week" leads a reader from method to method."""
+    classes: dict[str, set[str]] = {}
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                functions = (part for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef))
+                classes.setdefault(node.name, set()).update(function.name for function in functions)
+    week = MAINTAINERS.read_text().partition("## Your first week")[2].partition("\n## ")[0]
+    named = re.findall(r"`([A-Z]\w+)\.(\w+)`", week)
+    assert len(named) > 20
+    assert not [f"{name}.{method}" for name, method in named if method not in classes.get(name, ())]
+
+
 def test_the_page_of_public_names_shows_every_module_that_has_some() -> None:
     rows = re.findall(r"(?m)^\| (`ctxfs.*?) \| (.*) \|$", (ROOT / "docs" / "public-names.md").read_text())
     shown = {name for modules, _ in rows for name in re.findall(r"`([\w.]+)`", modules)}

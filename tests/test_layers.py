@@ -139,8 +139,9 @@ def test_the_architecture_page_shows_every_room_in_order() -> None:
     assert shown == [*CORE, *AROUND, "cli"]
 
 
-def test_the_modules_that_the_architecture_page_names_are_there() -> None:
-    page = (SOURCE.parent / "docs" / "architecture.md").read_text()
+@pytest.mark.parametrize("name", ["architecture.md", "rules.md"])
+def test_the_modules_that_the_pages_for_maintainers_name_are_there(name: str) -> None:
+    page = (SOURCE.parent / "docs" / name).read_text()
     rooms = {*CORE, *AROUND, "cli"}
     named = {name for name in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", page) if room_of(name) in rooms}
     assert len(named) > 20
