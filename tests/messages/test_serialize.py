@@ -337,3 +337,11 @@ def test_a_status_is_the_last_text_and_no_message_is_changed_for_it() -> None:
     assert shown not in without["messages"][-1]["content"]
     answered = ModelRequest(messages=(question, AssistantMessage("done")), status="80 % full")
     assert to_messages_body(answered, model="m", max_tokens=9)["messages"][-1] == {"role": "user", "content": [shown]}
+
+
+def test_a_breakpoint_can_stand_behind_a_reply() -> None:
+    """A result that is about to leave follows it: all up to the reply can still be read from the cache then."""
+    messages = (UserMessage("go"), called("a"), ToolMessage("a", "t", "x"))
+    body = to_messages_body(ModelRequest(messages=messages, breakpoints=(2,)), model="m", max_tokens=9)
+    marked = [n for n, message in enumerate(body["messages"]) if "cache_control" in message["content"][-1]]
+    assert marked == [1]

@@ -127,5 +127,5 @@ async def test_a_session_of_our_own(tmp_path: Path) -> None:
 async def test_recorded_sessions(tmp_path: Path, traces: list[Path]) -> None:
     # Thinking without a signature, as most of it was recorded, is not sent to a provider, but a replay counts it.
     small = [p for p in traces if p.stat().st_size < LARGEST_BYTES and '"type": "thinking"' not in p.read_text()]
-    # Most are within 2 %; in a run of 20 calls, of which 14 evict, what breakpoints cannot reach is a tenth of it all.
-    assert sum([(await compare(path, tmp_path / path.stem, within=0.11)).evictions for path in small]) > 10
+    # A run of 20 calls, of which 14 evict, is 10 % above where no breakpoint stands behind a reply.
+    assert sum([(await compare(path, tmp_path / path.stem)).evictions for path in small]) > 10

@@ -56,8 +56,8 @@ def to_messages_body(
     """The Messages API body for ``request``; ``max_tokens`` counts when the request does not name its own.
 
     ``cache`` sets the prompt-cache breakpoints, at most four, never on an empty text: the end of the system prompt (or
-    of the tools, without one), and the ends of the user turns that ``request.breakpoints`` names; of the last ones when
-    it names none.
+    of the tools, without one), and the ends of the turns that ``request.breakpoints`` names; of the last user turns
+    when it names none.
     """
     return MessagesSerializer().body(request, model=model, max_tokens=max_tokens, cache=cache, cache_ttl=cache_ttl)
 
@@ -302,14 +302,9 @@ def _ends(turns: Sequence[_Turn], wanted: Sequence[int] | None) -> list[int]:
     if wanted is None:
         users = (n for n in reversed(range(len(turns))) if turns[n].role == "user")
         return list(islice(users, MAX_BREAKPOINTS - 1))[::-1]
-    found = (_last_user_turn(turns, count) for count in wanted)
-    return [n for n in dict.fromkeys(found) if n is not None][1 - MAX_BREAKPOINTS :]
-
-
-def _last_user_turn(turns: Sequence[_Turn], messages: int) -> int | None:
-    """The last user turn that ends within the first ``messages``, None if there is none."""
-    ended = bisect_right(turns, messages, key=lambda turn: turn.end)
-    return next((n for n in reversed(range(ended)) if turns[n].role == "user"), None)
+    # A turn of the assistant can be the one: what stands behind it changes next where a result is about to leave.
+    found = (bisect_right(turns, count, key=lambda turn: turn.end) - 1 for count in wanted)
+    return [n for n in dict.fromkeys(found) if n >= 0][1 - MAX_BREAKPOINTS :]
 
 
 def _set_breakpoints(body: dict[str, Any], ends: Sequence[int], control: dict[str, str]) -> None:
