@@ -14,7 +14,7 @@ def test_a_plan_tells_its_archive() -> None:
         tokens_after=20,
         reason="whole exchanges, stored together",
     )
-    plan = Plan(archive=archive, first_changed="msg_1")
+    plan = Plan(archive=archive)
     assert plan.explain().splitlines() == [
         "2 items: 2,000 -> 20 tokens, whole exchanges, stored together",
         "in all 1,980 tokens leave, from msg_1 on",

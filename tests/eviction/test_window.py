@@ -815,3 +815,7 @@ def test_types_are_compacted_in_their_order_until_enough_is_free() -> None:
     assert plan.archive is not None
     assert plan.first_changed == "large"
     assert plan.tokens_freed == 3_950 + plan.archive.tokens_before - plan.archive.tokens_after
+    *earlier, reply, result = exchanges(3, 3_000)
+    plan = compacted([*earlier, user, reply, result], 99_999, both)
+    assert [o.item_id for o in plan.offloads] == ["large"]
+    assert plan.first_changed == "a0", "the archive begins before the other item"

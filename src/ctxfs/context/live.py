@@ -319,5 +319,4 @@ def _ends_turn(entries: Sequence[Entry]) -> bool:
 
 def _part_of(plan: Plan, stored_ids: Collection[str]) -> Plan:
     """What ``plan`` evicts of the contents that are stored under these ids."""
-    offloads = tuple(offload for offload in plan.offloads if offload.stored_id in stored_ids)
-    return Plan(offloads=offloads, first_changed=offloads[0].item_id if offloads else None)
+    return Plan(offloads=tuple(offload for offload in plan.offloads if offload.stored_id in stored_ids))

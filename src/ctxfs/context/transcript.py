@@ -148,7 +148,7 @@ class Transcript:
             return due
         paying = self.economy.plan()
         steps = sorted((*due.offloads, *paying), key=lambda step: self._positions[step.item_id])
-        return Plan(offloads=tuple(steps), first_changed=steps[0].item_id if steps else None)
+        return Plan(offloads=tuple(steps))
 
     def entry_rules(
         self,

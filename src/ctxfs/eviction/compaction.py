@@ -281,9 +281,12 @@ def _plan(
 ) -> Plan:
     going = [i for i in items if i.id in moved]
     archive = archive_of(going, slot=slot, counter=counter) if going else None
-    kept = tuple(o for i in items if (o := offloads.get(i.id)) is not None and not (archive and i.id in moved))
-    changed = {o.item_id for o in kept} | (moved if archive else set())
-    return Plan(offloads=kept, archive=archive, first_changed=next((i.id for i in items if i.id in changed), None))
+    if archive is None:
+        return Plan(offloads=tuple(offloads[i.id] for i in items if i.id in offloads))
+    kept = tuple(offloads[i.id] for i in items if i.id in offloads and i.id not in moved)
+    changed = moved.union(offload.item_id for offload in kept)
+    first = next(i.id for i in items if i.id in changed)
+    return Plan(offloads=kept, archive=archive, archive_first=first in moved)
 
 
 def archive_of(items: Sequence[ContextItem], *, slot: ArchiveSlot | None, counter: TokenCounter) -> Archive | None:

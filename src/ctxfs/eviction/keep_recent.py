@@ -82,5 +82,4 @@ class EphemeralLedger:
     def plan(self) -> Plan:
         """How everything that is due is evicted."""
         due = self.due()
-        offloads = tuple(self._candidates.offload(item_id, reason) for _, item_id, reason in due)
-        return Plan(offloads=offloads, first_changed=offloads[0].item_id if offloads else None)
+        return Plan(offloads=tuple(self._candidates.offload(item_id, reason) for _, item_id, reason in due))

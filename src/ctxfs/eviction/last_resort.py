@@ -117,5 +117,4 @@ def largest_first(offloads: Sequence[Offload], *, free_tokens: int) -> Plan:
             break
         chosen.add(offload.item_id)
         free_tokens -= offload.tokens_before - offload.tokens_after
-    steps = tuple(o for o in offloads if o.item_id in chosen)
-    return Plan(offloads=steps, first_changed=steps[0].item_id if steps else None)
+    return Plan(offloads=tuple(o for o in offloads if o.item_id in chosen))

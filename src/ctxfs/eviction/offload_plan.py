@@ -87,16 +87,25 @@ class Archive:
 class Plan:
     """What is evicted, oldest first; empty (falsy) if nothing is due.
 
-    ``first_changed``: the oldest item that changes, None if none. Everything before it serialises to the same bytes as
-    before, so that the prompt cache is valid up to there.
+    ``archive_first``: whether the first item of the archive precedes the items of ``offloads`` in the context.
     """
 
     offloads: tuple[Offload | Trim, ...] = ()
     archive: Archive | None = None
-    first_changed: str | None = None
+    archive_first: bool = True
 
     def __bool__(self) -> bool:
         return bool(self.offloads) or self.archive is not None
+
+    @property
+    def first_changed(self) -> str | None:
+        """The oldest item that changes, None if none.
+
+        Everything before it serialises to the same bytes as before, so that the prompt cache is valid up to there.
+        """
+        if self.archive is not None and (self.archive_first or not self.offloads):
+            return self.archive.item_ids[0]
+        return self.offloads[0].item_id if self.offloads else None
 
     @property
     def tokens_freed(self) -> int:

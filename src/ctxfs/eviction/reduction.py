@@ -243,7 +243,7 @@ class Reduction:
         if archive is None:
             after, before = self.counter.count(text), sum(item.token_count for item in items)
             return SummaryFailed(reason=f"the summary has {after} tokens, what it replaces only {before}")
-        return Plan(archive=archive, first_changed=items[0].id)
+        return Plan(archive=archive)
 
     # As long as it could not be sent ---------------------------------------------------------------------------------
 
@@ -285,7 +285,7 @@ class Reduction:
         pinned = with_exchanges(view.items, view.pinned)
         going = [i for i in seen_items(view.items) if i.item_type not in stays and i.id not in pinned]
         archive = archive_of(going, slot=view.slot, counter=self.counter) if going else None
-        return Plan(archive=archive, first_changed=going[0].id) if archive is not None else None
+        return Plan(archive=archive) if archive is not None else None
 
 
 _USERS = (ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT)

@@ -139,8 +139,7 @@ class HistoryCore:
         preview = Preview(rule=rule, tools=readers, reader=reader)
         large = [item for item in kept.view.unseen_results() if preview.is_over(item)]
         path_of_item = kept.view.transcript.path_of
-        offloads = tuple(preview.offload(item, path_of_item(item), self.counting) for item in large)
-        return Plan(offloads=offloads, first_changed=offloads[0].item_id if offloads else None)
+        return Plan(offloads=tuple(preview.offload(item, path_of_item(item), self.counting) for item in large))
 
     def arrive(self, key: Key, content: Content, *, tool: str, stub: Content | None, full_bytes: int) -> Content:
         """See ``History.arrive``; ``key`` is that of the result."""
