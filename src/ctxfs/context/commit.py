@@ -1,7 +1,9 @@
 """Carry out plans: the only place where a plan meets I/O. Contents are stored and journalled first, then replaced."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ctxfs.errors import OutcomeUnknown, StorageError
@@ -79,34 +81,65 @@ async def admit(
         OutcomeUnknown: all was recorded, or nothing.
 
     """
-    going = [item for item in items if item.id in leaving]
-    # Long contents are described while they are being written, short ones afterwards, since a thread costs more.
-    begun = {item.id: begin(leaving[item.id].build) for item in going if leaving[item.id].chars > _INLINE_CHARS}
-    eager: list[Step] = []
-
-    def eager_evictions() -> list[Replaced]:
-        offloads = [begun[item.id].result() if item.id in begun else leaving[item.id].build() for item in going]
-        eager[:] = [(offload, item, evicted(item, offload)) for item, offload in zip(going, offloads, strict=True)]
-        return [
-            replacement(new, fs.base, step.reason, saved_chars=leaving[new.id].chars - len(new.message.content))
-            for step, _, new in eager
-        ]
-
+    eager = _EagerSteps([(item, leaving[item.id]) for item in items if item.id in leaving])
     try:
         await fs.writer.add(
             items,
             evicting=leaving,
-            deferred=eager_evictions,
+            deferred=partial(eager.records, fs.base),
             steps=[(old, new, step.reason) for step, old, new in steps],
             removing=removing,
             beside=beside,
         )
     except StorageError:
-        for decision in begun.values():
-            if decision.done():
-                decision.result()
+        eager.check_policy()
         raise
-    return _done([*steps, *eager], fs)
+    return _done([*steps, *eager.steps()], fs)
+
+
+class _EagerSteps:
+    """The evictions of new items by an eager policy, with the offloads that it builds.
+
+    A long content is described in a thread of its own while the contents are being written. A short one is described
+    after that, in the thread that writes, since a thread of its own would cost more.
+    """
+
+    def __init__(self, leaving: Sequence[tuple[ContextItem, EagerOffload]]) -> None:
+        self._leaving = leaving
+        self._steps: list[Step] | None = None
+        self._begun: dict[str, Future[Offload]] = {}
+        for item, eager in leaving:
+            if eager.chars > _INLINE_CHARS:
+                self._begun[item.id] = begin(eager.build)
+
+    def steps(self) -> Sequence[Step]:
+        """The steps; the first call builds what is not being built yet, and waits for the rest."""
+        if self._steps is None:
+            steps: list[Step] = []
+            for item, eager in self._leaving:
+                begun = self._begun.get(item.id)
+                offload = eager.build() if begun is None else begun.result()
+                steps.append((offload, item, evicted(item, offload)))
+            self._steps = steps
+        return self._steps
+
+    def records(self, base: str) -> list[Replaced]:
+        """The records of the steps, with the characters that each saves."""
+        records: list[Replaced] = []
+        for (_, eager), (step, _, new) in zip(self._leaving, self.steps(), strict=True):
+            saved = eager.chars - len(new.message.content)
+            records.append(replacement(new, base, step.reason, saved_chars=saved))
+        return records
+
+    def check_policy(self) -> None:
+        """Raise what the policy raised in a thread that has ended.
+
+        Called when storage failed, before ``steps`` was. A failed write is retried without a word to the caller, so
+        it would hide a defect of the policy for as long as the storage fails.
+        """
+        for begun in self._begun.values():
+            if begun.done():
+                begun.result()
 
 
 async def _offload(
@@ -121,10 +154,20 @@ async def _offload(
         if len(steps) == 1:
             done(Applied(events=(OffloadFailed(item_id=steps[0][0].item_id, error=error),)))
             return
-        for offload in offloads:  # an item that cannot be stored must not keep the others in the context
-            await _offload([offload], items, fs, done)
+        await _one_by_one(offloads, items, fs, done)
         return
     done(_done(steps, fs))
+
+
+async def _one_by_one(
+    offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem], fs: ContextFileSystem, done: Done
+) -> None:
+    """Carry out steps that failed together, each in a commit of its own.
+
+    An item that cannot be stored, such as one whose file name is taken, must not keep the others in the context.
+    """
+    for offload in offloads:
+        await _offload([offload], items, fs, done)
 
 
 def _done(steps: Sequence[Step], fs: ContextFileSystem) -> Applied:

@@ -18,7 +18,7 @@ from ctxfs.eviction.compaction import ArchiveSlot
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.economics.identifiers import IdentifierIndex
 from ctxfs.eviction.events import ContentReadBack, ContentRestored
-from ctxfs.eviction.offload_plan import Plan
+from ctxfs.eviction.offload_plan import Offload, Plan, Trim
 from ctxfs.eviction.placeholder.attach import write_all
 from ctxfs.eviction.placeholder.text import READ_TOOL, reading_tools
 from ctxfs.eviction.preview import Preview
@@ -219,24 +219,38 @@ class LiveTranscript:
 
         With one commit a turn, pending items go on waiting if nothing is due.
         """
-        if not (chosen := self.transcript.chosen()):
+        chosen = self.transcript.chosen()
+        if not chosen:
             if not self._settings.one_commit_a_turn or self.recorder.evicts:
                 await self.record()
             self._log_stays()
             return Plan()
         plan = await self._plan(chosen)
         if not self.recorder.is_behind:
-            if plan:
-                await self.apply(plan)
+            await self.apply(plan)
             return plan
         self._log_plan(plan)
         done = await self._record_with(plan)
-        # If some items could not be evicted together, each is tried alone. Items that were not recorded yet stay.
-        settled = {*(offload.stored_id for offload in done.offloads), *self.recorder.waiting}
-        rest = _part_of(plan, {o.stored_id for o in plan.offloads if not settled & {o.item_id, o.stored_id}})
-        if rest:
-            await self.apply(rest)
-        return _part_of(plan, {offload.stored_id for offload in (*done.offloads, *rest.offloads)})
+        if len(done.offloads) == len(plan.offloads):
+            return done
+        return await self._evict_rest(plan, done)
+
+    async def _evict_rest(self, plan: Plan, done: Plan) -> Plan:
+        """Carry out what ``plan`` has beyond ``done``, after pending items were recorded; return all that was tried.
+
+        Storage refused the evictions together with the pending items, so the items were recorded without them. If
+        they were not recorded either, they stay in the context: what is not durable is not evicted.
+        """
+        evicted = {offload.stored_id for offload in done.offloads}
+        tried = set(evicted)
+        rest: list[Offload | Trim] = []
+        for offload in plan.offloads:
+            ids = {offload.item_id, offload.stored_id}
+            if ids.isdisjoint(evicted) and ids.isdisjoint(self.recorder.waiting):
+                rest.append(offload)
+                tried.add(offload.stored_id)
+        await self.apply(Plan(offloads=tuple(rest)))
+        return _part_of(plan, tried)
 
     def _log_plan(self, plan: Plan) -> None:
         """Log why each item of the plan is evicted."""
@@ -271,7 +285,7 @@ class LiveTranscript:
 
     @uninterrupted
     async def apply(self, plan: Plan) -> None:
-        """Carry out ``plan``; items that cannot be stored stay, with an event."""
+        """Carry out ``plan``, which may be empty; items that cannot be stored stay, with an event."""
         self._log_plan(plan)
         await apply(plan, self.transcript.items, self.fs, self._applied)
 
