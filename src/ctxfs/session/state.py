@@ -107,32 +107,11 @@ class SessionState:
         self._shortened = len(self.stored)
         return self._by_short_name.get(name)
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: Record) -> None:  # noqa: C901, PLR0912 - one branch for each kind of record
         """Take in one record. A record about an unknown item changes nothing: the line of that item may be damaged."""
         change = self.change_of(record)
-        self.changes, self._in_change = max(self.changes, change), change > 0
-        match record:
-            case SessionStarted() | WriterOpened() | SessionTagged() | Closed():
-                self._opened(record)
-            case EvictionSet():
-                self.eviction = record
-            case ItemAdded():
-                self._add(record)
-            case Stored() | ContentRemoved():
-                self._keep(record)
-            case Replaced():
-                self._replace(record)
-            case Restored():
-                self._restore(record)
-            case Removed():
-                self._remove(record)
-            case Undone() | Pinned() | ToolsDefined() | RequestSent() | CallMade():
-                self._note(record)
-            case Decided() | PartsNoted() | NoteWritten():
-                self._learn(record)
-
-    def _opened(self, record: SessionStarted | WriterOpened | SessionTagged | Closed) -> None:
-        """Take in a record about the session as a whole."""
+        self.changes = max(self.changes, change)
+        self._in_change = change > 0
         match record:
             case SessionStarted():
                 self.layout = record.layout
@@ -142,37 +121,74 @@ class SessionState:
                 self.closed = False
             case SessionTagged():
                 self.tags = record.tags
-            case _:
+            case Closed():
                 self.closed = True
-
-    def _keep(self, record: Stored | ContentRemoved) -> None:
-        """Take in a record that a content was stored or removed; its name and its id are never allocated again."""
-        if isinstance(record, Stored):
-            self.stored[record.item_id] = record
-            self.removed.pop(record.item_id, None)
-        else:
-            self.stored.pop(record.item_id, None)
-            self.removed[record.item_id] = record
-            if record.erased and record.item_id in self.items and not self.items[record.item_id].offloaded:
-                self.content_stored.add(record.item_id)  # loading it raises ContentGone
-            self._by_short_name, self._shortened = {}, 0
-        self.by_name[record.name] = record.item_id
-        self.ids.add(record.item_id)
-
-    def _note(self, record: Undone | Pinned | ToolsDefined | RequestSent | CallMade) -> None:
-        """Take in a record about undoing, pinning or a model call."""
-        match record:
+            case EvictionSet():
+                self.eviction = record
+            case ItemAdded():
+                self._add(record)
+            case Removed():
+                self._remove(record)
+            case Replaced():
+                self._replace(record)
+            case Restored():
+                self._restore(record)
             case Undone():
                 self.undone.add(record.change)
             case Pinned():
-                there = (self.items[item_id] for item_id in record.item_ids if item_id in self.items)
-                self.items.update({item.id: replace(item, pinned=record.pinned) for item in there})
+                self._pin(record)
+            case Stored():
+                self.stored[record.item_id] = record
+                self.removed.pop(record.item_id, None)
+                self._never_again(record)
+            case ContentRemoved():
+                self._remove_content(record)
+                self._never_again(record)
             case ToolsDefined():
                 self.tools[record.sha256] = record.tools
             case RequestSent():
                 self.request = record
-            case _:
+            case CallMade():
                 self.calls.append(record)
+            case Decided():
+                self.decisions.append(record)
+            case PartsNoted():
+                self._note_parts(record)
+            case NoteWritten():
+                self._write_note(record)
+
+    def _never_again(self, record: Stored | ContentRemoved) -> None:
+        """Note the name and the id of a content, which are never allocated again."""
+        self.by_name[record.name] = record.item_id
+        self.ids.add(record.item_id)
+
+    def _remove_content(self, record: ContentRemoved) -> None:
+        self.stored.pop(record.item_id, None)
+        self.removed[record.item_id] = record
+        item = self.items.get(record.item_id)
+        if record.erased and item is not None and not item.offloaded:
+            self.content_stored.add(item.id)  # loading it raises ContentGone
+        # The names are found again from `removed` and `stored`, whose order has changed.
+        self._by_short_name = {}
+        self._shortened = 0
+
+    def _pin(self, record: Pinned) -> None:
+        for item_id in record.item_ids:
+            item = self.items.get(item_id)
+            if item is not None:
+                self.items[item_id] = replace(item, pinned=record.pinned)
+
+    def _note_parts(self, record: PartsNoted) -> None:
+        self.noted_tokens.update(record.tokens)
+        for sha256, (item_id, first_line, last_line) in record.sources.items():
+            self.noted_sources[sha256] = (item_id, first_line, last_line)
+
+    def _write_note(self, record: NoteWritten) -> None:
+        """Keep a note of the model; one without text is removed."""
+        if record.text:
+            self.notes[record.number] = record.text
+        else:
+            self.notes.pop(record.number, None)
 
     def change_of(self, record: Record) -> int:
         """The number of the change that ``record``, the next one, belongs to; 0: it does not evict anything."""
@@ -197,20 +213,6 @@ class SessionState:
         entries = list(self.items.items())
         position = next(index for index, (item_id, _) in enumerate(entries) if item_id == record.before)
         self.items = dict([*entries[:position], (item.id, item), *entries[position:]])
-
-    def _learn(self, record: Decided | PartsNoted | NoteWritten) -> None:
-        """Take in a record about a history that a framework owns, or about the model's notes."""
-        if isinstance(record, Decided):
-            self.decisions.append(record)
-            return
-        if isinstance(record, NoteWritten):
-            self.notes[record.number] = record.text
-            if not record.text:
-                del self.notes[record.number]
-            return
-        self.noted_tokens.update(record.tokens)
-        for sha256, (item_id, first_line, last_line) in record.sources.items():
-            self.noted_sources[sha256] = (item_id, first_line, last_line)
 
     def _remove(self, record: Removed) -> None:
         for item_id in record.item_ids:
