@@ -1,6 +1,6 @@
 """The writing side of an open session: each method builds a commit, and returns when it is durable."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -37,6 +37,42 @@ from ctxfs.text.jsontext.write_stream import has_surrogates, is_longer
 
 EvictionStep = tuple[ContextItem, ContextItem, str]
 """The old item, the new one, and the reason."""
+
+
+class _CommitBuilder:
+    """The contents and records of one commit, in the order of the log.
+
+    Contents come first, since the record of an item that joins says whether its content is in a file. ``stored``: ids
+    of the contents that are durable already.
+    """
+
+    def __init__(self, base: str, stored: Container[str]) -> None:
+        self.contents: dict[str, ContextItem] = {}
+        self.records: list[Record] = []
+        self._base = base
+        self._stored = stored
+
+    def store(self, item: ContextItem) -> None:
+        """Write the content of ``item`` to a file; of two forms of an item, the last one given counts."""
+        self.contents[item.id] = item
+
+    def join(self, item: ContextItem, *, before: str | None) -> None:
+        """Let ``item`` join the context before another; None: at the end."""
+        was_stored = item.id in self._stored and item.offload_path is None
+        in_file = was_stored or item.id in self.contents
+        self.records.append(added(item, self._base, content_stored=in_file, before=before))
+
+    def note(self, records: Iterable[Beside]) -> None:
+        """Note the model calls and requests that come after what joined last."""
+        self.records += records
+
+    def remove(self, item_ids: Iterable[str], *, reason: str) -> None:
+        """Let items leave the context."""
+        self.records.append(Removed(item_ids=tuple(item_ids), reason=reason))
+
+    def evict(self, new: ContextItem, reason: str) -> None:
+        """Put ``new`` in the place of the item with the same id."""
+        self.records.append(replacement(new, self._base, reason))
 
 
 class SessionWriter:
@@ -210,21 +246,27 @@ class SessionWriter:
 
         """
         refuse_damaged(items)
-        stored = self.journal.state.stored
-        leaving = {old.id: old for old, _, _ in steps if old.source is None and self._must_store(old)}
-        needed = (i for i in items if self._needs_file(i) or (i.id in evicting and self._must_store(i)))
-        filed = {**{item.id: item for item in needed}, **leaving}
-        in_file = {*filed, *(i.id for i in items if i.id in stored and i.offload_path is None)}
-        joined: list[Record] = []
+        commit = _CommitBuilder(self._base, self.journal.state.stored)
         for item in items:
-            joined.append(added(item, self._base, content_stored=item.id in in_file, before=before))
-            joined += [record for item_id, record in beside if item_id == item.id]
-        joined += [record for item_id, record in beside if all(item_id != item.id for item in items)]
-        removed = [Removed(item_ids=tuple(removing), reason="a new one took its place")] if removing else []
-        replaced = [replacement(new, self._base, reason) for _, new, reason in steps]
-        files = [self._file_for(item) for item in filed.values()]
-        records: list[Record] = [*joined, *removed, *replaced]
-        await self.journal.commit(Commit(files=files, records=records, deferred=deferred))
+            if self._needs_file(item) or (item.id in evicting and self._must_store(item)):
+                commit.store(item)
+        for old, _, _ in steps:
+            if old.source is None and self._must_store(old):
+                commit.store(old)
+        after: dict[str, list[Beside]] = {item.id: [] for item in items}
+        others: list[Beside] = []
+        for item_id, record in beside:
+            after.get(item_id, others).append(record)
+        for item in items:
+            commit.join(item, before=before)
+            commit.note(after[item.id])
+        commit.note(others)
+        if removing:
+            commit.remove(removing, reason="a new one took its place")
+        for _, new, reason in steps:
+            commit.evict(new, reason)
+        files = [self._file_for(item) for item in commit.contents.values()]
+        await self.journal.commit(Commit(files=files, records=commit.records, deferred=deferred))
 
     async def store(
         self, items: Sequence[ContextItem], *, metadata: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
