@@ -8,25 +8,27 @@ import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
-from ctxfs.context.trims import trim_of
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.candidates import NO_OPTIONS, EvictionOptions
 from ctxfs.eviction.eager import EagerOffload, EagerPolicy
 from ctxfs.eviction.economics.features import strings_of
 from ctxfs.eviction.economics.identifiers import Brought, IdentifierIndex
-from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.parameters import LEAST_SAVED_TOKENS, EvictionParameters
+from ctxfs.eviction.economics.plans import Why
 from ctxfs.eviction.holds import NO_PINS, Pins
 from ctxfs.eviction.offload_plan import Trim
+from ctxfs.eviction.placeholder.arguments import as_json, large_arguments, without_large_arguments
 from ctxfs.eviction.placeholder.attach import digest_budget, digest_of, placeholder_for
 from ctxfs.eviction.placeholder.mentions import Entries, mentions
-from ctxfs.eviction.placeholder.text import READ_TOOL
+from ctxfs.eviction.placeholder.text import READ_TOOL, render
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.incoming import Incoming, new_item
-from ctxfs.messages.items import ContentRange, ContextItem
+from ctxfs.messages.items import ContentRange, ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Block, Message, ToolMessage, check_name, text_of
 from ctxfs.messages.names import NameAllocator, short_name
-from ctxfs.messages.tokens import TokenCounter, count_content
+from ctxfs.messages.tokens import TokenCounter, count_content, count_json
 from ctxfs.session.field_types import check_types
 
 _DIGEST_SHARE = 0.2
@@ -222,21 +224,61 @@ def _trims(
         if block.get("type") != "tool_use" or place in item.trimmed:
             continue
         brought = _bring(strings_of(block["input"]), draft, rules)
-        trim = trim_of(
-            item.id,
-            place,
-            block,
-            digest=partial(_mentions, Entries(brought.names, _DIGEST_NAMES), rules=rules),
-            names=draft.names,
-            path_of=rules.path_of,
-            short_of=partial(rules.short_of, names=draft.names),
-            parameters=pricing,
-            policy=rules.policy,
-            counter=rules.counter,
-            reader=rules.reader,
-        )
+        if not pricing.tool_inputs:
+            continue
+        entries = Entries(brought.names, _DIGEST_NAMES)
+        trim = _trim_of(item.id, place, block, entries, names=draft.names, rules=rules)
         if trim is not None:
             yield trim
+
+
+def _trim_of(
+    reply_id: str, place: int, call: Block, entries: Entries, *, names: NameAllocator, rules: EntryRules
+) -> Trim | None:
+    """How the large arguments of ``call``, the block at ``place`` of a reply, would be evicted; None if they stay.
+
+    The placeholder mentions ``entries``. The id and the file of what would be stored are taken from ``names``.
+    """
+    large = large_arguments(call["input"])
+    if not large:
+        return None
+    tokens = count_json(rules.counter, call["input"])
+    if tokens < LEAST_SAVED_TOKENS or not rules.policy.allows(ItemType.TOOL_INPUT, tokens):
+        return None
+    blocks = _argument_blocks(large)
+    item_id, name = names.allocate(ItemType.TOOL_INPUT, f"{call['id']}.input", call["name"], blocks)
+    path = rules.path_of(name)
+    short = rules.short_of(item_id, names)
+    placeholder = render(path, _mentions(entries, tokens, rules=rules), reader=rules.reader, short=short)
+    arguments = without_large_arguments(call["input"], placeholder)
+    stored = ContextItem(
+        id=item_id,
+        item_type=ItemType.TOOL_INPUT,
+        message=AssistantMessage(blocks),
+        name=name,
+        token_count=tokens,
+        content_tokens=tokens,
+    )
+    return Trim(
+        item_id=reply_id,
+        block=place,
+        arguments=arguments,
+        stored=stored,
+        path=path,
+        tokens_before=tokens,
+        tokens_after=count_json(rules.counter, arguments),
+        reason=str(Why.BATCH),
+    )
+
+
+def _argument_blocks(large: Mapping[str, Any]) -> tuple[Block, ...]:
+    """Large arguments as a text block each, so that their lines can be read."""
+    blocks: list[Block] = []
+    for key, value in large.items():
+        is_text = isinstance(value, str)
+        text = value if is_text else as_json(value)
+        blocks.append({"type": "text", "text": text, "argument": key, "json": not is_text})
+    return tuple(blocks)
 
 
 def _mentions(entries: Entries, tokens: int, *, rules: EntryRules) -> str:

@@ -300,17 +300,11 @@ class HistoryCore:
 
     def _view_rules(self) -> ViewRules:
         return ViewRules(
-            keep_recent=self._settings.keep_recent or {},
-            policy=self._settings.policy,
-            digest_tokens=self._settings.digest_tokens,
-            reader=self._settings.read_tool,
-            pricing=self._settings.pricing_on,
-            clock=self._settings.clock,
+            settings=self._settings,
             counter=self.counting,
             path_of=partial(path_of, self.fs.base),
             names=self._free_names,
             sources=self._sources.get,
-            terms=self._settings.terms_for,
         )
 
     def _decide(self, kept: Branch, plan: Plan) -> None:

@@ -4,7 +4,7 @@ The transcript is derived: appended parts are taken in, and after any other chan
 library's summary) it is derived again from the parts. Decisions survive that, since they are kept apart.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry, taken_
 from ctxfs.context.history.decisions import Decisions
 from ctxfs.context.history.host_cache import NO_HOST_CACHE, HostCache
 from ctxfs.context.history.parts import Part, Replacement, plain_content
+from ctxfs.context.history.settings import HistorySettings
 from ctxfs.context.history.slots import (
     SAID,
     Seen,
@@ -26,14 +27,11 @@ from ctxfs.context.history.slots import (
     snapshot,
 )
 from ctxfs.context.transcript import Transcript
-from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.eviction.economics.identifiers import IdentifierIndex
 from ctxfs.eviction.offload_plan import Offload, Plan, Trim
-from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.incoming import Incoming, new_item
 from ctxfs.messages.items import ContentRange, ContextItem
 from ctxfs.messages.messages import AssistantMessage, Block, unchanged
-from ctxfs.messages.models.prices import CacheTtl
 from ctxfs.messages.names import NameAllocator
 from ctxfs.messages.tokens import TokenCounter, count_block
 from ctxfs.session.fingerprint import Key, sha256_of
@@ -48,20 +46,11 @@ class ViewRules:
     ``sources`` returns the stored lines that a content only repeats, by its SHA-256; None for any other content.
     """
 
-    keep_recent: Mapping[str, int]
-    policy: OffloadPolicy
-    digest_tokens: int
-    reader: str
-    """The name of the tool that opens the files that placeholders name."""
-    pricing: Callable[[Callable[[], float]], EvictionPricing | None]
-    """Returns the pricing by which parts are evicted, on the given clock; None: parts are not evicted by price."""
-    clock: Callable[[], float]
+    settings: HistorySettings
     counter: TokenCounter
     path_of: Callable[[str], str]
     names: Callable[[], NameAllocator]
     sources: Callable[[str], ContentRange | None]
-    terms: Callable[[CacheTtl], CacheTerms | None]
-    """Returns the price of a cache that keeps a prefix for that long; None: that of ``pricing`` counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +95,16 @@ class HistoryView:
 
     def _reset(self) -> None:
         rules = self.rules
-        pricing = rules.pricing(self._now)
-        self.transcript = Transcript(rules.keep_recent, rules.path_of, economy=pricing, policy=rules.policy)
+        settings = rules.settings
+        self.transcript = Transcript(
+            settings.keep_recent or {},
+            rules.path_of,
+            economy=settings.pricing_on(self._now),
+            policy=settings.policy,
+        )
         self._follow_host()
         self._entry_rules = self.transcript.entry_rules(
-            rules.counter, digest_tokens=rules.digest_tokens, reader=rules.reader
+            rules.counter, digest_tokens=settings.digest_tokens, reader=settings.read_tool
         )
         # No limit: the slots hold all texts anyway, and no event loop waits for this.
         self._known = Known(rules.names(), IdentifierIndex(max_unread_chars=None))
@@ -127,12 +121,12 @@ class HistoryView:
 
     def _follow_host(self) -> None:
         if self.host != NO_HOST_CACHE and self.transcript.economy is not None:
-            terms = None if self.host.ttl is None else self.rules.terms(self.host.ttl)
+            terms = None if self.host.ttl is None else self.rules.settings.terms_for(self.host.ttl)
             self.transcript.economy.follow_host(terms, rewrites_all=self.host.at_end)
 
     def _now(self) -> float:
         """The time for judging whether the cache has expired: a new reply was given when the history was last sent."""
-        return self.sent_at if self._taking and self.sent_at is not None else self.rules.clock()
+        return self.sent_at if self._taking and self.sent_at is not None else self.rules.settings.clock()
 
     # Coming in -------------------------------------------------------------------------------------------------------
 
@@ -316,7 +310,7 @@ class HistoryView:
             if slot.part.kind != "result" or slot.part.stays or not slot.original or not slot.ledger_id:
                 continue
             item = self.transcript.items[slot.item_id]
-            if not item.destroyed and self.rules.policy.allows(item.item_type, item.content_tokens):
+            if not item.destroyed and self.rules.settings.policy.allows(item.item_type, item.content_tokens):
                 found.append(item)
         return found
 
