@@ -43,7 +43,6 @@ class Held:
         saved_tokens: what its placeholder would save.
         hazard: the read-backs that a call would ask of it at the age of one call; they fall as 1 / age.
         tokens_after: what stands between it and the next held item, and stays.
-        patience: its hazard against what it saves; its ripe age, at which risk and rent are level, is in proportion.
     """
 
     candidate: Candidate
@@ -52,6 +51,7 @@ class Held:
     hazard: float
     tokens_after: int = 0
     patience: float = field(init=False)
+    """Its hazard against what it saves; its ripe age, at which risk and rent are level, is in proportion."""
     block: "ItemBlock" = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
