@@ -8,6 +8,7 @@ The folder holds ``billed`` (sessions in their original formats) and, in ``times
 other sessions came and what its call was billed. Tokens are characters / 4, in the proportion that each bill shows.
 """
 
+import argparse
 import json
 import os
 import sys
@@ -251,11 +252,14 @@ def _cost_row(title: str, policy: str, rows: Sequence[Row]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Count, or print the table."""
-    if list(arguments) not in ([], ["table"]) or "CTXFS_TRACES" not in os.environ:
-        print(__doc__, file=sys.stderr)
-        return 2
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=["table"], help="print the table, and count nothing")
+    given = parser.parse_args(arguments)
+    if "CTXFS_TRACES" not in os.environ:
+        parser.error("CTXFS_TRACES names no folder of recordings")
+    run = fit if given.what is None else table
     with ProcessPoolExecutor(PROCESSES, get_context("spawn")) as pool:
-        (table if arguments else fit)(Path(os.environ["CTXFS_TRACES"]), pool)
+        run(Path(os.environ["CTXFS_TRACES"]), pool)
     return 0
 
 

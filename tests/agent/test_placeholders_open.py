@@ -253,7 +253,7 @@ async def test_a_session_with_a_users_read_is_resumed_with_it_and_with_ours(tmp_
 
 async def test_what_a_users_read_opens_is_not_compressed(tmp_path: Path) -> None:
     big = tool("Fetch", ephemeral=1)(fetch_much)
-    config = AgentConfig(tools=[Read, big], offload_root_path=tmp_path)
+    config = AgentConfig(tools=[Read, big], offload_root_path=tmp_path, preview_above_tokens=None)
     turns = [[ToolCall("fetch_much", {"n": n}, id=f"call_{n}")] for n in (1, 2)]
     model = ScriptedModel([*turns, "done"])
     async with Agent(model, config) as agent:

@@ -26,7 +26,7 @@ from ctxfs.cli.explore import exploration_tools
 from ctxfs.cli.explorer import Explorer
 from ctxfs.cli.options import STORE_VARIABLE, AsJson, Root
 from ctxfs.cli.output import console, print_json, table
-from ctxfs.errors import ConfigError, StorageError
+from ctxfs.errors import ConfigError, OutcomeUnknown, StorageError, Unrecorded
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.events import Evicted, OffloadFailed, RecordFailed
 from ctxfs.eviction.placeholder.lines import plural
@@ -126,6 +126,7 @@ async def _demo(
     agent = Agent(ScriptedModel([explorer.turn] * _MAX_TURNS), config)
     run = _Run()
     where = agent.context.fs.base
+    measured = False
     try:
         async with agent:
             out.print(f"An agent explores {for_terminal(str(directory))}; its session is {where}\n", soft_wrap=True)
@@ -134,8 +135,9 @@ async def _demo(
             report = await agent.context.fs.verify()
             did = effect(account(await agent.context.fs.history()), agent.context.fs.state.eviction)
             stored_bytes = sum(s.size_bytes for s in agent.context.fs.state.stored.values())
+            measured = True
     except StorageError as error:
-        if not run.answer:
+        if not measured:
             raise
         run.failures.append(str(error))  # only closing failed: the figures are still right
     seconds = time.monotonic() - started
@@ -149,10 +151,13 @@ async def _demo(
 
 
 async def _watch(agent: Agent, run: _Run, show: Callable[[], None]) -> None:
-    async with aclosing(agent.stream(_TASK)) as events:
-        async for event in events:
-            if _take(run, event, agent):
-                show()
+    try:
+        async with aclosing(agent.stream(_TASK)) as events:
+            async for event in events:
+                if _take(run, event, agent):
+                    show()
+    except (Unrecorded, OutcomeUnknown) as error:  # the run ends here, and the figures are those of what was
+        run.failures.append(str(error))
 
 
 def _take(run: _Run, event: AgentEvent, agent: Agent) -> bool:

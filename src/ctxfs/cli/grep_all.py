@@ -4,8 +4,8 @@ import multiprocessing
 import signal
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -31,6 +31,7 @@ _AHEAD_BYTES = 8_000_000
 """About how much is kept, at most, for sessions whose turn to be printed has not come."""
 
 _Kind = Literal["text", "error", "matched", "end"]
+_Piece = tuple[_Kind, bytes]
 _Put = Callable[[_Kind, bytes], None]
 """Takes the next piece of a session's output, and finally its end."""
 
@@ -71,12 +72,20 @@ class Search:
 
     async def _run_all(self, sessions: Iterable[tuple[str, _Put]]) -> None:
         for session_id, put in sessions:
-            try:
-                if await run_to_completion(partial(self._may_match, session_id)):
-                    await self._run(session_id, put)
-            except Exception as error:  # noqa: BLE001 - what is wrong with one must not hide what others hold
-                put("error", problem_of(session_id, error).encode("utf-8", "replace"))
+            async with aclosing(self._pieces(session_id)) as pieces:
+                async for kind, data in pieces:
+                    put(kind, data)  # what this raises is no problem of the session
             put("end", b"")
+
+    async def _pieces(self, session_id: str) -> AsyncGenerator[_Piece, None]:
+        """What is to be printed of a session, also what is wrong with it."""
+        try:
+            if await run_to_completion(partial(self._may_match, session_id)):
+                async with aclosing(self._found(session_id)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+        except Exception as error:  # noqa: BLE001 - what is wrong with one must not hide what others hold
+            yield "error", problem_of(session_id, error).encode("utf-8", "replace")
 
     def _may_match(self, session_id: str) -> bool:
         """Whether a session has to be opened; for most, a look at the bytes of their files is enough."""
@@ -87,24 +96,24 @@ class Search:
         session, ignore_case = self._place / session_id, self._query.ignore_case
         return may_match(session, self._words, ignore_case=ignore_case, disk_bytes=disk_bytes)
 
-    async def _run(self, session_id: str, put: _Put) -> None:
+    async def _found(self, session_id: str) -> AsyncGenerator[_Piece, None]:
         text, objects = Printer(self._form, session_id), JsonPrinter(session_id)
         pattern, printed = self._query.compiled(), bytearray()
         async with open_known_session(self._place, session_id) as fs:
             async for row in search_session(fs, self._query):
                 if isinstance(row, str):
-                    put("error", f"session {session_id}: {row}".encode("utf-8", "replace"))
+                    yield "error", f"session {session_id}: {row}".encode("utf-8", "replace")
                 elif self._as_json:
                     matches = row.line is not None and row.line.matches and not self._query.invert
                     printed += objects.of(row, spans(pattern, row.line.text) if row.line and matches else ())
                 else:
                     printed += text.of(row)
                 if len(printed) >= _PIECE_BYTES:
-                    put("text", bytes(printed))
+                    yield "text", bytes(printed)
                     printed.clear()
-        put("text", bytes(printed))
+        yield "text", bytes(printed)
         if text.matched or objects.matched:
-            put("matched", b"")
+            yield "matched", b""
 
 
 def grep_all(search: Search, session_ids: Sequence[str], *, together: bool) -> bool:
