@@ -169,24 +169,10 @@ EQUIVALENT = (
     Equivalent("context/commit.py", "_INLINE_CHARS = 262_144", "262_144", ("524288", "131072"), _BEGUN),
     Equivalent(
         "context/commit.py",
-        "begun = {item.id: begin(leaving[item.id].build) for item in going if leaving[item.id].chars > _INLINE_CHARS}",
+        "if eager.chars > _INLINE_CHARS:",
         ">",
         (">=",),
         _BEGUN,
-    ),
-    Equivalent(
-        "eviction/economics/planner.py",
-        "_ANY_LOSS: Final = 1e9",
-        "1e9",
-        ("2000000000.0", "500000000.0"),
-        "more than any session costs",
-    ),
-    Equivalent(
-        "eviction/economics/planner.py",
-        "return saved if saved >= 0 else min(0.0, saved + ledger.read_back_cost)",
-        ">=",
-        (">",),
-        "at 0 both come to the same",
     ),
     Equivalent(
         "eviction/budget.py",

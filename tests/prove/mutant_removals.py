@@ -26,7 +26,7 @@ _TEMP, _DIRS, _LOG = "storage/temp_files.py", "storage/directories.py", "storage
 _SESSION, _LOCAL, _PORT, _BASE = "storage/session_dir.py", "storage/local.py", "storage/port.py", "storage/base.py"
 _FILES, _JOURNAL, _INDEX = "storage/files.py", "session/journal.py", "session/index.py"
 _CONTENT, _ENCODING, _RECOVERY = "session/content/reader.py", "session/content/encoding.py", "session/recovery.py"
-_COMPRESSION = "session/content/compression.py"
+_COMPRESSION, _CHECKING = "session/content/compression.py", "session/content/checking.py"
 _LOCK, _ERASING = "storage/lock_file.py", "session/cleanup/erasing.py"
 _LAYOUT, _ARCHIVE, _TRANSFER = "messages/names.py", "session/transfer/archive.py", "session/transfer/sessions.py"
 
@@ -131,7 +131,10 @@ CHECKSUMS = (
         "zlib.crc32(rec)",
     ),
     Removal("a journal line's length", _JOURNAL, "len(rec) != length or ", ""),
-    Removal("a journal line's place", _JOURNAL, "if seq <= last_seq:", "if False:"),
+    Removal("a journal line's place", _JOURNAL, "if last is None or line.seq < last_seq:", "if last is None:"),
+    Removal(
+        "what two journal lines of one number claim", _JOURNAL, "if taken.intersection(map(_claim, new)):", "if False:"
+    ),
     Removal("journal lines that are missing", _JOURNAL, "if line.seq > last_seq + 1:", "if False:"),
     Removal("holes at the journal's end", _JOURNAL, "if data.find(_HOLE, start, end) < 0:", "if True:"),
     Removal(
@@ -166,15 +169,32 @@ CHECKSUMS = (
         "        if state.stored.get(item_id) != entry and item_id not in state.removed",
         "        if False",
     ),
-    Removal("contents, in verify", "session/verify.py", "await ContentReader(store, entry).check()", "pass"),
+    Removal(
+        "contents, in verify",
+        "session/verify.py",
+        "index = await check_file(store, entry, grows=grows)",
+        "index = None",
+    ),
+    Removal("a checked envelope's head", _CHECKING, "if found != header:", "if False:"),
+    Removal(
+        "a checked content's",
+        _CHECKING,
+        "if (index.root, index.size_bytes, index.count) != (stored.digest, stored.size_bytes, stored.blocks):",
+        "if False:",
+    ),
+    Removal(
+        "a checked envelope's end",
+        _CHECKING,
+        "if await store.read(stored.name, end, len(trailer) + 1) != trailer:",
+        "if False:",
+    ),
+    Removal("a checked block index's", _CHECKING, "if found.to_bytes() != index.to_bytes():", "if False:"),
     Removal("a part's of an archive", _ARCHIVE, 'if tail["sha256"] != checksum.hexdigest():', "if False:"),
     Removal("an archive's lines", _ARCHIVE, 'if last != {"end": expected}:', "if False:"),
     Removal("an archive's end", _ARCHIVE, "        if more:", "        if False:"),
+    Removal("an imported content's", _TRANSFER, "index = await check_file(store, entry)", "index = None"),
     Removal(
-        "an imported content's",
-        _TRANSFER,
-        "if (index.root, index.size_bytes, index.count) != (entry.digest, entry.size_bytes, entry.blocks):",
-        "if False:",
+        "an exported content's", _TRANSFER, "await check_file(store, entry, grows=entry.name in held.growing)", "pass"
     ),
 )
 
@@ -387,7 +407,12 @@ CONTAINMENT = (
         "with self._handle_lock:\n            self._check_open()",
         "with self._handle_lock:\n            pass",
     ),
-    Removal("a session for reading that is written", _SESSION, "if self._log is None:", "if False:"),
+    Removal(
+        "a session for reading that is written",
+        _SESSION,
+        "if self._log is None:\n                raise",
+        "if False:\n                raise",
+    ),
     Removal(
         "a name that is taken",
         _SESSION,

@@ -32,11 +32,12 @@ WORKERS = min(4, os.cpu_count() or 1)
 """Copies of the project, each with a process that tries mutants in it."""
 _ROOMS = {
     "storage": "base directories failures files local log_file port session_dir temp_files threads",
-    "content": "blocks encoding file growing reader readable",
-    "session": "discovery field_types filesystem index item_records journal names records recovery state verify writer",
+    "session": "discovery field_types filesystem index item_records journal records recovery state verify writer",
+    "session/content": "blocks encoding file growing reader",
+    "messages": "names rates readable",
     "eviction": "budget compaction keep_recent reduction window",
-    "economics": "economy features ledger parameters planner prices",
-    "context": "commit entry repair transcript trims",
+    "eviction/economics": "belief economy features held ledger outlook parameters planner plans",
+    "context": "commit entry repair transcript",
 }
 MODULES = tuple(f"{room}/{name}.py" for room, names in _ROOMS.items() for name in names.split())
 _FAULTS = "tests/prove/test_port_faults.py::test_every_call_of_an_operation_fails_once"
