@@ -227,6 +227,20 @@ async def test_an_eviction_that_cannot_be_stored_does_not_hold_back_what_came_in
         assert not any(item.offloaded for item in context.items)
 
 
+async def test_an_eviction_that_cannot_be_stored_does_not_hold_back_the_others(tmp_path: Path) -> None:
+    (tmp_path / "s" / "tool_result").mkdir(parents=True)
+    async with Context("s", root_path=tmp_path, keep_recent={"look": 1}, window=None, pricing=None) as context:
+        await context.add(UserMessage("Go"), durable=False)
+        for number in (1, 2, 3):
+            call = {"type": "tool_use", "id": f"c{number}", "name": "look", "input": {}}
+            await context.add(AssistantMessage((call,)), durable=False)
+            await context.add(ToolMessage(f"c{number}", "look", f"{number} " * 500), durable=False)
+        (tmp_path / "s" / context.items[2].name).mkdir(parents=True)  # where the first result would go
+        await context.evict()
+        assert context.unrecorded == ()
+        assert [item.id for item in context.items if item.offloaded] == ["c2"]
+
+
 async def test_a_tool_knows_which_call_it_answers() -> None:
     calls: list[RunningCall] = []
 
