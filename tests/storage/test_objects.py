@@ -493,3 +493,25 @@ def test_a_writer_that_slept_while_the_session_was_rewritten_and_removed_stays_o
     opened(bucket, clock).remove()
     with pytest.raises(SessionLocked):
         commit(sleeper, "late")
+
+
+def test_retries_unknown_outcomes_and_lost_leases_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="ctxfs.stores")
+    bucket, clock = MemoryBucket(), Clock()
+    first = opened(bucket, clock)
+    fates: list[Fate] = ["answer lost"]
+    bucket.fate = lambda _: fates.pop() if fates else "done"
+    commit(first, "a")
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert "written again" in caplog.text
+    clock.now += 31
+    opened(bucket, clock)
+    with pytest.raises(SessionLocked):
+        commit(first, "b")
+    assert "taken over by another writer" in caplog.records[-1].getMessage()
+    clock.now += 31
+    third = opened(bucket, clock)
+    bucket.fate = lambda _: "lost"
+    with pytest.raises(OutcomeUnknown):
+        commit(third, "c")
+    assert "whether a change was stored is not known" in caplog.records[-1].getMessage()

@@ -1,5 +1,6 @@
 """Requests to a server that may not answer: how long to wait for an answer, and for another writer."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from ctxfs.errors.checks import require_number
 from ctxfs.storage.failures import NoAnswer, NotSent
 
 T = TypeVar("T")
+
+logger = logging.getLogger("ctxfs.stores")
 
 TTL_S: Final = 30.0
 GIVE_UP_S: Final = 20.0
@@ -67,6 +70,7 @@ def repeated(request: Callable[[], T], name: str, terms: Terms) -> T:
             )  # so that a clock that is set back cannot prevent the end
             if waited > terms.give_up_s:
                 raise (OutcomeUnknown if unanswered else WriteFailed)(name, str(error)) from error
+            logger.info("%s is written again, since the store did not answer: %s", name, error)
         except (WriteFailed, StoreRefused) as error:
             if unanswered:
                 raise OutcomeUnknown(name, str(error)) from error

@@ -124,8 +124,13 @@ class OpenedSession(ABC):
             self._check_writer()
             try:
                 yield
-            except (SessionLocked, OutcomeUnknown) as error:
+            except SessionLocked as error:
                 self._lost = error
+                logger.warning("session %s was taken over by another writer: this one writes no more", self._session_id)
+                raise
+            except OutcomeUnknown as error:
+                self._lost = error
+                logger.warning("session %s: whether a change was stored is not known: %s", self._session_id, error)
                 raise
 
     def _check_writer(self) -> None:
