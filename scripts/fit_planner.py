@@ -48,7 +48,8 @@ PRICES: Sequence[tuple[str, Rates, Cached]] = (
     ("breakpoints at the tail", replace(ANTHROPIC_RATES, rewrites_all=True), "tail"),
     ("twice as dear above 200k", STEPPED, "prefix"),
 )
-OTHERS: Final = ("economic", "clear-100k-keep-3", "ski-rental", "oracle")
+WHOLE: Final = "economic, no previews"
+OTHERS: Final = ("economic", WHOLE, "clear-100k-keep-3", "ski-rental", "oracle")
 AGENTS: Final = {"cc": "Claude Code", "cod": "Codex", "codex": "Codex", "oc": "opencode"}
 
 
@@ -153,7 +154,8 @@ def cost_with(source: Source, tried: Sequence[EvictionParameters]) -> list[float
     """What never evicting costs in one session, and what each of the parameters."""
     thread = thread_of(source)
     policies: list[Policy] = [Never()]
-    policies += [Economic(name="tried", rates=ANTHROPIC_RATES, count=thread.count, parameters=p) for p in tried]
+    whole = Economic(name="tried", rates=ANTHROPIC_RATES, count=thread.count, preview_above_tokens=None)
+    policies += [replace(whole, parameters=p) for p in tried]
     return [replay_session(thread.session, policy, ANTHROPIC_RATES).cost for policy in policies]
 
 
@@ -202,7 +204,9 @@ def rows_of(source: Source) -> list[Row]:
             if name == "oracle":
                 cost, read_backs = oracle_cost(session, rates, tool_inputs=True), 0
             else:
-                policy: Policy = policy_named(name, rates=rates, count=thread.count)
+                policy: Policy = Economic(name=WHOLE, rates=rates, count=thread.count, preview_above_tokens=None)
+                if name != WHOLE:
+                    policy = policy_named(name, rates=rates, count=thread.count)
                 replayed = replay_session(session, policy, plain, cached=cached)
                 cost, read_backs = replayed.cost, replayed.read_backs
             rows.append(Row(source, name, price, len(session.turns), cost, never, read_backs))

@@ -1,5 +1,8 @@
 """What ctxfs does, as a policy of the replay: what its planner is told of a recording."""
 
+from dataclasses import replace
+
+from ctxfs.eviction.preview import PREVIEW_TOKENS
 from ctxfs.lab.recordings.recording import Kind
 from ctxfs.lab.replay.economic import Economic, EconomicRun
 from ctxfs.lab.replay.session import Item, Session
@@ -25,3 +28,17 @@ def test_the_planner_counts_the_thinking_of_a_reply_whose_arguments_may_leave() 
     ledger = run.ledger
     assert ledger.held.keys() == {"c.input"}
     assert ledger.total_tokens == asked.tokens + thought.tokens + call.tokens
+
+
+def test_a_large_result_is_replayed_as_the_preview_that_is_sent() -> None:
+    text = "\n".join(f"line {n} of what was printed" for n in range(2_000))
+    large = Item(index=0, kind=Kind.TOOL_RESULT, tokens=COUNTER.count(text), text=text, tool="Bash", call_id="c")
+    small = Item(index=1, kind=Kind.TOOL_RESULT, tokens=500, text="x" * 2_000, tool="Bash", call_id="d")
+    session = Session(name="s", turns=(), vocabulary={})
+    policy = Economic(name="economic", rates=ANTHROPIC_RATES, count=COUNTER.count)
+    (preview,) = policy.start(session).plan((large, small), 0.0)
+    assert preview.index == large.index
+    assert preview.tokens <= PREVIEW_TOKENS
+    assert "preview_above_tokens" in preview.why
+    whole = replace(policy, preview_above_tokens=None)
+    assert not whole.start(session).plan((large, small), 0.0)

@@ -116,7 +116,8 @@ class _Probe:
         self.name = "probe"
         self.draw = draw
         self.found = found
-        self._economic = Economic(name=self.name, rates=ANTHROPIC_RATES, count=thread.count)
+        # What is counted are the read-backs of what the model has seen whole.
+        self._economic = Economic(name=self.name, rates=ANTHROPIC_RATES, count=thread.count, preview_above_tokens=None)
 
     def start(self, session: Session) -> "_ProbeRun":
         """Begin with a session."""

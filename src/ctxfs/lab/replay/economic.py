@@ -12,6 +12,8 @@ from ctxfs.eviction.economics.ledger import Ledger
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.offload_plan import Offload, Trim
 from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
+from ctxfs.eviction.placeholder.text import READ_TOOL
+from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, Preview, PreviewRule
 from ctxfs.lab.recordings.recording import Kind
 from ctxfs.lab.replay.cost import Replacement, Run
 from ctxfs.lab.replay.session import Item, Session
@@ -27,7 +29,7 @@ class Economic:
     """What ctxfs does with its defaults: the economy of a context itself.
 
     ``session_path`` is where the session would lie: placeholders name it, and so have its length. ``ttl_s``: how long
-    the cache keeps what nobody reads.
+    the cache keeps what nobody reads. ``preview_above_tokens``: a larger result is sent as a preview; None: whole.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Economic:
     count: Callable[[str], int]
     ttl_s: float = math.inf
     parameters: EvictionParameters = field(default_factory=EvictionParameters)
+    preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS
     session_path: str = "/home/user/.agent/context/session_20260101_000000_abcdef"
 
     def start(self, session: Session) -> Run:
@@ -52,6 +55,7 @@ class EconomicRun:
             path_of=self._path_of,
             digest_tokens=DEFAULT_DIGEST_TOKENS,
             pricing=policy.parameters,
+            eager=_preview(policy.preview_above_tokens),
         )
         economy = EvictionPricing(
             parameters=policy.parameters,
@@ -76,15 +80,19 @@ class EconomicRun:
         return self._items[item_id]
 
     def plan(self, added: Sequence[Item], at: float) -> Sequence[Replacement]:
-        """What the planner evicts before the next request."""
-        self.take_in(added, at)
-        return self.leave(self._economy.plan())
+        """What the next request shows a preview of, and what the planner evicts before it."""
+        previews = self.take_in(added, at)
+        return [*previews, *self.leave(self._economy.plan())]
 
-    def take_in(self, added: Sequence[Item], at: float) -> None:
-        """The next request carries these, and is sent at this time in seconds."""
+    def take_in(self, added: Sequence[Item], at: float) -> list[Replacement]:
+        """The next request carries these, and is sent at this time in seconds: which of them as a preview."""
         self._at = at
+        previews: list[Replacement] = []
         for item in added:
-            self._enter(item)
+            offload = self._enter(item)
+            if offload is not None:
+                previews.append(self._replacement(offload))
+        return previews
 
     def evict(self, item_ids: Collection[str]) -> Sequence[Replacement]:
         """These are evicted, whatever it costs."""
@@ -115,15 +123,21 @@ class EconomicRun:
         source = ContentRange(item_id=self._ids[index], path=self._path_of(self._ids[index]), first_line=1, last_line=1)
         self._enter(page, source)
 
-    def _enter(self, item: Item, source: ContentRange | None = None) -> None:
+    def _enter(self, item: Item, source: ContentRange | None = None) -> Offload | None:
+        """Take in an item; what leaves of it at once, if it is previewed."""
         if item.kind is not Kind.TOOL_RESULT:
             entered = self._item(ItemType.USER_MESSAGE, "", UserMessage(item.text), item.tokens)
             self._entered(recorded_entry(entered, self._known, self._rules))
-            return
+            return None
         message = ToolMessage(item.call_id, item.tool, item.text)
         entered = replace(self._item(ItemType.TOOL_RESULT, item.call_id, message, item.tokens), source=source)
         self._items[entered.id], self._ids[item.index] = item, entered.id
-        self._results[entered.id] = self._entered(new_entry(entered, self._known, self._rules)).item
+        entry = new_entry(entered, self._known, self._rules)
+        offload = None if entry.leaving is None else entry.leaving.build()
+        if offload is not None:
+            entry = replace(entry, item=evicted(entry.item, offload))
+        self._results[entered.id] = self._entered(entry).item
+        return offload
 
     def _item(self, kind: ItemType, raw_id: str, message: Message, tokens: int) -> ContextItem:
         tool = message.tool_name if isinstance(message, ToolMessage) else None
@@ -148,6 +162,12 @@ class EconomicRun:
         else:
             text, size = str(step.arguments), item.tokens - (step.tokens_before - step.tokens_after)
         return Replacement(item.index, size, self._session.quotable(text), step.reason)
+
+
+def _preview(above_tokens: int | None) -> Preview | None:
+    if above_tokens is None:
+        return None
+    return Preview(rule=PreviewRule(preview_above_tokens=above_tokens), tools=(READ_TOOL,))
 
 
 @dataclass(frozen=True, slots=True)
