@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ctxfs import Agent, AgentConfig, tool
+from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import Budget
-from ctxfs.messages import ToolCall
+from ctxfs.messages import ToolCall, Usage
 from ctxfs.storage.memory import MemorySessions
 from ctxfs.testing import ScriptedModel
 from ctxfs.tools import Materialize, ToolResultOffload
@@ -264,3 +264,40 @@ async def test_what_a_users_read_opens_is_not_compressed(tmp_path: Path) -> None
 
 def fetch_much(n: int) -> str:
     return f"line {n} of a long page\n" * 3_000
+
+
+OFFERED = st.none() | st.sets(st.sampled_from(["Read", "context_tail", "log"]))
+
+
+@given(OFFERED, st.sampled_from([{}, {"run_tests": 1}]), st.sampled_from([0, 1_000]))
+@example({"log"}, {"run_tests": 1}, 1_000)
+@example({"Read"}, {"run_tests": 1}, 1_000)
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+async def test_each_placeholder_of_a_bare_context_is_opened_by_a_tool_of_its_request(
+    tmp_path_factory: pytest.TempPathFactory, names: set[str] | None, keep_recent: dict[str, int], digest_tokens: int
+) -> None:
+    root = tmp_path_factory.mktemp("s")
+    async with Context(root_path=root, keep_recent=keep_recent, digest_tokens=digest_tokens) as context:
+        ours = {each.name: each for each in [read_tool(context.fs), *retrieval_tools(context.fs)]}
+        if names is not None:
+            context.tools = [{"name": name, "input_schema": {"type": "object"}} for name in sorted(names)]
+        await context.add({"role": "user", "content": "go"})
+        evicted = 0
+        for n in range(1, 3 * TURNS):
+            call: dict[str, Any] = {
+                "type": "tool_use",
+                "id": f"call_{n}",
+                "name": "run_tests" if n % 3 else "fetch",
+                "input": {},
+            }
+            await context.add({"role": "assistant", "content": [call]}, usage=Usage(input_tokens=1_000), model="m")
+            result = {"type": "tool_result", "tool_use_id": f"call_{n}", "content": content(n)}
+            await context.add({"role": "user", "content": [result]})
+            for number, text in contents(dict(await context.request())):
+                found = call_in(text)
+                if found is not None:
+                    evicted += 1
+                    assert names is None or found[0] in names, text[:300]
+                    assert f"content-{number} of test" in await opened(*found, ours)
+        if keep_recent and (names is None or "Read" in names):
+            assert evicted, "where the model can read it back, it leaves"

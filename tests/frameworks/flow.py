@@ -38,6 +38,17 @@ def host_cache_seen(history: History) -> HostCache:
     return used.view.host
 
 
+LONG_PROMPT = "Answer in one sentence, and name the line of the log that says so. " * 300
+
+
+def check_overhead(history: History) -> None:
+    """The system prompt, and the tools of the history, are known to take a part of the window."""
+    count = default_counter().count
+    *_, used = history._core._branches.values()  # noqa: SLF001 - a history so small shows it by no decision
+    beside = count(LONG_PROMPT) + sum(count(tool.description) for tool in history.tools)
+    assert beside <= used.overhead_tokens < 1.5 * beside + 2_000
+
+
 def service_log(n: int) -> str:
     """The tool's result number ``n``: 27,000 characters, and only the first one says how long the queue is."""
     lines = [f"service-{n}: request {i} of client {i * n * 31} served" for i in range(1, 601)]

@@ -13,7 +13,7 @@ from google.adk.apps import App
 from google.adk.models import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
-from google.adk.runners import Runner
+from google.adk.runners import InMemoryRunner, Runner
 from google.adk.sessions import InMemorySessionService
 from google.genai import types
 
@@ -286,3 +286,20 @@ def test_the_context_cache_of_an_app_is_seen(tmp_path: Path, cached: bool) -> No
 
         asyncio.run(run())
         assert flow.host_cache_seen(history) == HostCache(at_end=cached)
+
+
+def test_the_instruction_and_the_tools_of_a_request_are_counted(tmp_path: Path) -> None:
+    model = ScriptedModel(model="scripted", moves=["Done."], requests=[])
+    with History(root_path=tmp_path) as history:
+        plugin = CtxfsPlugin(history)
+        agent = LlmAgent(name="reader", model=model, instruction=flow.LONG_PROMPT, tools=[*plugin.tools])
+        asked = types.Content(role="user", parts=[types.Part(text="Go on.")])
+
+        async def run() -> None:
+            runner = InMemoryRunner(app=App(name="app", root_agent=agent, plugins=[plugin]))
+            await runner.session_service.create_session(app_name="app", user_id="u", session_id="s")
+            async for _ in runner.run_async(user_id="u", session_id="s", new_message=asked):
+                pass
+            flow.check_overhead(history)
+
+        asyncio.run(run())

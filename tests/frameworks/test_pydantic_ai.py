@@ -240,7 +240,8 @@ class TestConformance(AdapterConformance):
         return ModelRequest([ToolReturnPart(part.tool, content, part.id, outcome=outcome)])
 
     def sent(self, history: History, messages: list[Any], branch: str) -> Any:
-        context: Any = SimpleNamespace(messages=messages, model_settings=None)
+        parameters = SimpleNamespace(function_tools=[], output_tools=[])
+        context: Any = SimpleNamespace(messages=messages, model_settings=None, model_request_parameters=parameters)
         capability: Any = CtxfsCapability(history)
         return asyncio.run(capability.prepare_model_request(SimpleNamespace(conversation_id=""), context)).messages
 
@@ -268,6 +269,13 @@ def test_the_settings_of_the_prompt_cache_are_seen(tmp_path: Path, settings: Any
         agent = Agent(TestModel(), capabilities=[CtxfsCapability(history)], model_settings=settings)
         agent.run_sync("Go on.")
         assert flow.host_cache_seen(history) == told
+
+
+def test_the_instructions_and_the_tools_of_a_request_are_counted(tmp_path: Path) -> None:
+    with History(root_path=tmp_path) as history:
+        agent = Agent(TestModel(call_tools=[]), capabilities=[CtxfsCapability(history)], instructions=flow.LONG_PROMPT)
+        agent.run_sync("Go on.")
+        flow.check_overhead(history)
 
 
 def test_a_cache_point_in_the_last_prompt_is_seen(tmp_path: Path) -> None:

@@ -297,7 +297,13 @@ class TestConformance(AdapterConformance):
     def sent(self, history: History, messages: list[Any], branch: str) -> Any:
         sent: list[Any] = []
         agent = SimpleNamespace(agent_id=branch or "default", model=ScriptedModel())
-        context = SimpleNamespace(agent=agent, messages=messages, replace=lambda *, messages: sent.extend(messages))
+        context = SimpleNamespace(
+            agent=agent,
+            messages=messages,
+            system_prompt=None,
+            tool_specs=[],
+            replace=lambda *, messages: sent.extend(messages),
+        )
         plugin: Any = CtxfsPlugin(history)
         asyncio.run(plugin._in_request(context))  # noqa: SLF001 - strands calls it
         return sent
@@ -319,6 +325,16 @@ def test_the_cache_points_of_the_messages_and_of_the_model_are_seen(tmp_path: Pa
             agent = Agent(model=ScriptedModel("Done."), plugins=[CtxfsPlugin(history)])
             agent([{"text": "Go on."}, *given])
             assert flow.host_cache_seen(history) == told
+
+
+def test_the_prompt_and_the_tools_of_a_request_are_counted(tmp_path: Path) -> None:
+    with History(root_path=tmp_path) as history:
+        plugins: Any = [CtxfsPlugin(history)]
+        agent = Agent(
+            model=ScriptedModel("Done."), plugins=plugins, tools=[service_log], system_prompt=flow.LONG_PROMPT
+        )
+        agent("Go on.")
+        flow.check_overhead(history)
 
 
 def test_a_model_of_bedrock_that_sets_cache_points_is_seen() -> None:

@@ -85,6 +85,20 @@ def test_what_a_tool_of_the_request_opens_is_replaced(
             assert f"log {number}" in one.run_tool(read_tool, {field: path}).text
 
 
+@pytest.mark.parametrize("layout", ["text", "envelope"])
+def test_a_tool_of_the_users_opens_a_large_file_in_each_layout(tmp_path: Path, layout: str) -> None:
+    large = "a line of a long log, as it was printed\n" * 3_000
+    with History(root_path=tmp_path, layout=layout, keep_recent={"log": 1}, preview_above_tokens=None) as one:
+        parts = [Part("user", "go", 0)]
+        for n in (1, 2):
+            parts.append(Part("call", {}, ("call", n), f"c{n}", "log"))
+            parts.append(Part("result", large, ("result", n), f"c{n}", "log"))
+        new = one.rewrite(parts, tools=["log", "Read"])["result", 1]
+    found = re.match(r"\[Content offloaded\]\nPath: (.+)\n", str(new))
+    assert found is not None, new
+    assert "a line of a long log, as it was printed" in Path(found[1]).read_text()
+
+
 @APIS
 def test_nothing_new_is_replaced_that_no_tool_of_the_request_opens(
     tmp_path: Path, api: Api, caplog: pytest.LogCaptureFixture

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 
+from ctxfs.adapters.beside import beside_tokens
 from ctxfs.adapters.extras import needs
 from ctxfs.context.history.history import History
 from ctxfs.context.history.host_cache import HostCache
@@ -47,7 +48,13 @@ class CtxfsPlugin(BasePlugin):
         host = HostCache(at_end=getattr(llm_request, "cache_config", None) is not None)  # ADK caches all but new ones
         history = self.history_in(callback_context)
         tools = list(llm_request.tools_dict)
-        edits = await history.arewrite(parts, branch=callback_context.agent_name, host=host, tools=tools)
+        edits = await history.arewrite(
+            parts,
+            branch=callback_context.agent_name,
+            overhead_tokens=await _overhead_of(llm_request.config),
+            host=host,
+            tools=tools,
+        )
         llm_request.contents = _applied(llm_request.contents, edits)
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
@@ -101,6 +108,12 @@ class _Reader(BaseTool):
         except InvalidToolArguments as error:
             return {"error": str(error)}
         return {"error" if result.is_error else "result": result.text}
+
+
+async def _overhead_of(config: types.GenerateContentConfig) -> int:
+    """The tokens of the system instruction and the tools, which are no parts of the history."""
+    beside = [config.system_instruction, config.tools]
+    return await beside_tokens(to_jsonable_python(beside, exclude_none=True, fallback=str))
 
 
 def _result(response: Mapping[str, Any] | None, media: Any = None) -> tuple[str, bool]:

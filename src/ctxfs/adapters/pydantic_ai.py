@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ctxfs.adapters.beside import beside_tokens
 from ctxfs.adapters.extras import needs
 from ctxfs.context.history.history import History
 from ctxfs.context.history.host_cache import HostCache, asked_by
@@ -59,7 +60,9 @@ class CtxfsCapability(AbstractCapability[Any]):
     async def prepare_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
         """Replace what is due in the request."""
         host = _host_cache_of(request_context)
-        edits = await self._of(ctx).arewrite(list(_parts_of(request_context.messages)), host=host)
+        overhead = await _overhead_of(request_context)
+        parts = list(_parts_of(request_context.messages))
+        edits = await self._of(ctx).arewrite(parts, overhead_tokens=overhead, host=host)
         request_context.messages = _applied(request_context.messages, edits)
         return request_context
 
@@ -119,6 +122,19 @@ def _host_cache_of(request_context: Any) -> HostCache:
     config: Mapping[str, Any] = shared if isinstance(shared, Mapping) else {"retention": shared}
     at_end = config.get("messages") is not False and getattr(request_context.model, "system", "") in _MARKED
     return asked_by(config.get("retention") or True)._replace(at_end=at_end)
+
+
+async def _overhead_of(request_context: Any) -> int:
+    """The tokens of the instructions and the tools, which are no parts of the history."""
+    parameters = request_context.model_request_parameters
+    instructions = [
+        message.instructions for message in request_context.messages if getattr(message, "instructions", None)
+    ]
+    tools = [
+        [tool.name, tool.description, tool.parameters_json_schema]
+        for tool in (*parameters.function_tools, *parameters.output_tools)
+    ]
+    return await beside_tokens(instructions[-1:], tools)
 
 
 def _parts_of(messages: Sequence[ModelMessage]) -> Iterator[Part]:

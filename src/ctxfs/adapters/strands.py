@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ctxfs.adapters.beside import beside_tokens
 from ctxfs.adapters.extras import needs
 from ctxfs.adapters.strands_messages import applied, host_cache_of, parts_of, result_of
 from ctxfs.adapters.strands_storage import CtxfsStorage
@@ -54,14 +55,20 @@ class CtxfsPlugin(Plugin):
         agent.add_middleware(InvokeModelStage.Input, self._in_request)
 
     async def _in_request(self, context: Any) -> Any:
-        return context.replace(messages=await self._rewritten(context.agent, context.messages))
+        beside = [context.system_prompt, context.tool_specs]
+        return context.replace(messages=await self._rewritten(context.agent, context.messages, beside))
 
     async def _in_messages(self, event: BeforeModelCallEvent) -> None:
-        event.agent.messages[:] = await self._rewritten(event.agent, event.agent.messages)
+        agent = event.agent
+        beside = [agent.system_prompt, agent.tool_registry.get_all_tool_specs()]
+        agent.messages[:] = await self._rewritten(agent, agent.messages, beside)
 
-    async def _rewritten(self, agent: Any, messages: Sequence[Any]) -> list[Any]:
+    async def _rewritten(self, agent: Any, messages: Sequence[Any], beside: Sequence[Any]) -> list[Any]:
         host = host_cache_of(messages, agent.model)
-        edits = await self.history.arewrite(list(parts_of(messages)), branch=_branch(agent), host=host)
+        overhead = await beside_tokens(beside)
+        edits = await self.history.arewrite(
+            list(parts_of(messages)), branch=_branch(agent), overhead_tokens=overhead, host=host
+        )
         return applied(messages, edits)
 
     async def _replied(self, event: AfterModelCallEvent) -> None:

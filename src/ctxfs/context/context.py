@@ -230,8 +230,10 @@ class Context:
         """The definitions of the tools that you send with every call, as JSON data; None: not known.
 
         Set them, so that they are recorded with the requests, once in a session; ``request_at`` shows them. They are
-        not counted: see ``overhead_tokens``. Setting raises ``ConfigError`` if they are not JSON, and logs a warning if
-        none of them is named as placeholders say: see ``ctxfs.tools.read_tool``.
+        not counted: see ``overhead_tokens``. If none of them is named as placeholders say (see
+        ``ctxfs.tools.read_tool``), the model could not open what was evicted: nothing new is evicted by price or by
+        ``keep_recent`` then, only what must leave to fit the window, and that is logged. Setting raises ``ConfigError``
+        if they are not JSON.
         """
         return None if self._requests.tools is None else self._requests.tools.tools
 
@@ -240,10 +242,11 @@ class Context:
         defined = None if tools is None else definitions_of(tools)
         self._requests.tools = defined
         names = [] if defined is None else tool_names(defined.tools)
-        if names and READ_TOOL not in names:
+        self._live.can_read = defined is None or READ_TOOL in names
+        if names and not self._live.can_read:
             _log.warning(
-                "session %s: of the tools, none is named %r, so the model cannot open what placeholders name: add "
-                "read_tool(context.fs)",
+                "session %s: of the tools, none is named %r, so the model cannot open what placeholders name, and "
+                "nothing is evicted until the window is full: add read_tool(context.fs)",
                 self.fs.session_id,
                 READ_TOOL,
             )

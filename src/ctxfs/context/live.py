@@ -52,6 +52,8 @@ class LiveTranscript:
         self.fs = fs
         self.notices = Notices(fs, settings.on_event)
         self.lock = LoopLock()
+        self.can_read = True
+        """Whether a tool of the requests opens what placeholders name; if none does, nothing leaves before it must."""
         self._warned = False
         self._settings = settings
         self._agrees = True  # with the session: no change was cut in the middle
@@ -187,7 +189,7 @@ class LiveTranscript:
     async def record_new(self) -> None:
         """Record new items and, if some of them need not be sent at all, evict what is due in the same commit."""
         plan = Plan()
-        if self.recorder.evicts:
+        if self.recorder.evicts and self.can_read:
             plan = await self._plan(self.transcript.chosen())
             self._log_plan(plan)
         await self._record_with(plan)
@@ -219,7 +221,7 @@ class LiveTranscript:
 
         With one commit a turn, pending items go on waiting if nothing is due.
         """
-        chosen = self.transcript.chosen()
+        chosen = self.transcript.chosen() if self.can_read else []
         if not chosen:
             if not self._settings.one_commit_a_turn or self.recorder.evicts:
                 await self.record()

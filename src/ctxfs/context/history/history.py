@@ -90,7 +90,7 @@ class History:
         layout: in which form contents are stored in a new session; "text" (the content as it is, which any tool can
             read) or "envelope" (JSON with its metadata).
         compress_from_chars: contents of more than about this many characters are compressed (zstd); their files are for
-            ctxfs's own tools then. 0: none; None: none in the layout "text", those above 32,768 in "envelope".
+            ctxfs's own tools then. 0: none, so that any tool opens what a placeholder names.
         read_tool: the name of the tool with which the model opens the file that a placeholder names; the first of
             ``tools`` has it. If the framework has a tool of that name that opens files, leave that one out. With
             "context_read" placeholders name that tool, and no other is added.
@@ -122,7 +122,7 @@ class History:
         preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS,
         materialize: Materialize | None = None,
         layout: str = TEXT.name,
-        compress_from_chars: int | None = None,
+        compress_from_chars: int = 0,
         read_tool: str = READ_TOOL,
         recall: bool = False,
         counter: TokenCounter | None = None,

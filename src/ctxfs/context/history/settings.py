@@ -51,7 +51,7 @@ class HistorySettings:
     pricing: EvictionPricing | Auto | None
     materialize: Materialize | None
     layout: str
-    compress_from_chars: int | None
+    compress_from_chars: int
     read_tool: str
     recall: bool
     counter: TokenCounter | None
