@@ -8,7 +8,6 @@ that thread just before the operation and counts only its calls. A short write c
 lie about how much was written); the port and RLIMIT_FSIZE make those.
 """
 
-import asyncio
 import itertools
 import json
 import os
@@ -32,6 +31,7 @@ import anyio
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from ctxfs.errors import CtxfsError
+from ctxfs.storage import threads
 from ctxfs.storage.threads import run_to_completion
 from patience import HANGS_S
 from prove.operations import OPERATIONS, Bench, Operation, check, left_behind, try_again
@@ -144,7 +144,8 @@ async def _play(operation: Operation, root: Path, tell: int, go: int) -> None:
         os.write(tell, json.dumps(value).encode() + b"\n")
 
     bench = Bench(root)
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # so that all is done in the traced thread
+    one = ThreadPoolExecutor(1)
+    threads._executor = lambda **_: one  # noqa: SLF001 - so that all is done in the traced thread
     await run_to_completion(threading.get_native_id)
     descriptors = _descriptors()
     await operation.begin(bench)
