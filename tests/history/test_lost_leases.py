@@ -74,7 +74,7 @@ def test_a_commit_of_unknown_outcome_is_looked_up_at_once_or_at_the_next_use(fat
     bucket = MemoryBucket(lambda _: fates.pop(0) if fates else "done")
     with History("s", store=stopped_for_long(bucket), **KEEP_ONE) as history:
         first = history.rewrite(conversation(2))
-        fates += ["done", fate]  # it takes the session, and commits
+        fates += ["done", "done", fate]  # it marks and takes the session, and commits
         if away:
             fates += ["lost"]  # it takes the session again
             assert history.rewrite(conversation(3)) == first
