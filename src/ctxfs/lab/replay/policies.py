@@ -37,8 +37,8 @@ POLICY_NAMES = (
     "none, window[-TOKENS] (nothing is evicted up to this size, then all is summarised), "
     "exact-N (each tool keeps its last N results), clear-TOKENS-keep-N[-clear-at-least-TOKENS] "
     "(above this size, all results but the last N are evicted), eager-TOKENS (larger results are evicted before they "
-    "are sent), ski-rental, economic, patient-N (economic with fewer read-backs: each counts N times "
-    "its price), or a TOML file of eviction parameters; TOKENS as in 100k or 2500"
+    "are sent), ski-rental, economic, economic-whole (economic without previews), patient-N (economic with fewer "
+    "read-backs: each counts N times its price), or a TOML file of eviction parameters; TOKENS as in 100k or 2500"
 )
 
 
@@ -48,6 +48,7 @@ _WHY_NOT = {
     "clear": "it waits for a size, whatever a session costs, and hides results without a price for reading them back",
     "eager": "it hides results before the model has seen them",
     "ski-rental": "it puts no price on reading back, so that what is needed again leaves too",
+    "economic-whole": "it sends results of any size whole, so that one of them can fill the window",
     "patient": "it is ctxfs with other parameters, which save less on most sessions",
 }
 
@@ -83,6 +84,7 @@ def policy_named(
         "window": Window(name=name, limit=compacts_at),
         "ski-rental": SkiRental(name=name, rates=rates),
         "economic": Economic(name=name, rates=rates, count=count, ttl_s=ttl_s),
+        "economic-whole": Economic(name=name, rates=rates, count=count, ttl_s=ttl_s, preview_above_tokens=None),
     }
     found = plain.get(name) or _with_numbers(name) or _patient(name, rates, count, ttl_s)
     if found is None:
