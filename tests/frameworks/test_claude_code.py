@@ -126,7 +126,7 @@ def test_an_output_that_claude_code_cuts_is_stored_whole(folder: Path) -> None:
         said = claude(folder, server.url, "--plugin-dir", str(PLUGIN), allowed=allowed)
     assert server.refusals == []
     assert "the last line" in said["result"]
-    (stored,) = (folder.parent / "sessions" / said["session_id"] / "artifacts" / "tool").iterdir()
+    (stored,) = (folder.parent / "sessions" / said["session_id"] / "tool_result" / "Bash").iterdir()
     assert stored.read_text() == whole
 
 
@@ -142,7 +142,8 @@ def test_old_results_are_evicted_on_the_wire_and_its_own_read_tool_opens_them(fo
             return [ToolCall("Read", {"file_path": path[1], "offset": flow.NEEDLE_LINE, "limit": 1})]
         return f"The log says: {flow.NEEDLE if flow.NEEDLE in results[3] else results[3]}"
 
-    proxy = [sys.executable, "-m", "ctxfs", "proxy", "--keep-recent", "Bash=1", "--root", str(sessions), "--"]
+    proxy = [sys.executable, "-m", "ctxfs", "proxy", "--keep-recent", "Bash=1", "--root", str(sessions)]
+    proxy += ["--preview-above-tokens", "20000", "--"]  # the logs are seen whole at first
     allowed = ["Bash", f"Read(/{sessions}/**)"]
     with MessagesServer(turns(move)) as server:
         said = claude(folder, server.url, "--add-dir", str(sessions), allowed=allowed, before=proxy)

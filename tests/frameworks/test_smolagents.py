@@ -13,7 +13,7 @@ from frameworks import flow
 
 PAGE = flow.run_page(Path(__file__).resolve().parents[2] / "docs" / "frameworks.md", "smolagents")
 LABEL = "Observation:\n"
-SETTINGS: dict[str, Any] = {"keep_recent": {"observation": 1}}
+SETTINGS: dict[str, Any] = {"keep_recent": {"observation": 1}, "preview_above_tokens": 20_000}
 
 
 class ScriptedModel(Model):
