@@ -25,8 +25,6 @@ from collections.abc import Mapping
 
 from ctxfs.messages.models.genai import Row
 
-__all__ = ["DATE", "ROWS", "VERSION"]
-
 VERSION = "{version}"
 DATE = "{day}"
 

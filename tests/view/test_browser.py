@@ -144,7 +144,7 @@ def test_keys_that_come_faster_than_the_answers_add_up(browser: Browser, url: st
 
 def test_what_is_typed_before_an_answer_is_there_is_kept(browser: Browser, url: str) -> None:
     with watched(browser, url) as page:
-        page.goto(f"{url}session/{SESSION}?item=call_004&how=placeholder")
+        page.goto(f"{url}session/{SESSION}?item=call_009&how=placeholder")
         full, tail = (page.locator(f"#item .hows a[href*='how={how}']") for how in ("full", "tail"))
         with leads_to(page, "how=full"), held_back(page, "how=full"):
             full.click()

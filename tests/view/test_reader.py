@@ -107,7 +107,7 @@ def test_words_and_lines_are_explained_where_they_stand(browser: Browser, url: s
     with watched(browser, url, viewport={"width": 400, "height": 900}) as page:
         page.goto(f"{url}session/{SESSION}")
         drawn(page)
-        expect(page.locator("#facts dfn")).to_have_text(["Evicted", "Read back", "Lost"])
+        expect(page.locator("#facts dfn")).to_have_text(["Evicted", "Read back"])
         dashed = page.locator(".legend span", has=page.locator("i.dashed"))
         expect(dashed).to_have_text(["window 36K", "without eviction, estimated"])
         page.goto(f"{url}session/hostile")

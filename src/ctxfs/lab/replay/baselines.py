@@ -68,8 +68,8 @@ class _WindowRun:
         old = [item for item in self._kept if item.index >= 0]  # the summary first, where there is one
         self._kept += added
         self._total = total
-        if total <= self._limit or len(old) < 2:
-            return ()
+        if total <= self._limit or sum(item.tokens for item in old) <= SUMMARY_TOKENS:
+            return ()  # a summary of less would be longer than what it is of
         first, *rest = old
         self._kept = [*prefix, first, *added]
         self._total = sum(item.tokens for item in (*prefix, *added)) + SUMMARY_TOKENS
