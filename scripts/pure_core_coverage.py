@@ -84,7 +84,6 @@ PURE_CORE = (
     "context/requests.py",
     "eviction/placeholder/attach.py",
     "eviction/candidates.py",
-    "context/trims.py",
     "eviction/placeholder/arguments.py",
     "eviction/economics/economy.py",
     "context/transcript.py",
