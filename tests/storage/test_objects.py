@@ -384,6 +384,69 @@ def test_a_writer_that_slept_through_two_lives_of_a_session_stays_out() -> None:
     assert lines(bucket) == ["b"]
 
 
+class Asleep(MemoryBucket):
+    """A bucket whose first creation of a segment comes after ``meanwhile``."""
+
+    meanwhile: Callable[[MemoryBucket], None] | None = None
+
+    def create(self, key: str, data: bytes) -> None:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile(self)
+        super().create(key, data)
+
+
+def lived_and_removed(bucket: MemoryBucket) -> None:
+    """Others use the session, and remove it: the numbers that they had are free again."""
+    for turn in range(2):
+        session = opened(bucket, Clock())
+        commit(session, f"others{turn}")
+        session.close()
+    opened(bucket, Clock()).remove()
+
+
+def lived_removed_and_made_again(bucket: MemoryBucket) -> None:
+    lived_and_removed(bucket)
+    commit(opened(bucket, Clock()), "theirs")
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_a_writer_that_slept_before_it_took_a_removed_session_makes_it_again(*, existed: bool) -> None:
+    """Its number was free again, below the removal: what it wrote there, nobody would ever read."""
+    bucket = Asleep()
+    if existed:
+        session = opened(bucket, Clock())
+        commit(session, "before")
+        session.close()
+    bucket.meanwhile = lived_and_removed
+    woken = opened(bucket, Clock())
+    for number in range(10):
+        commit(woken, f"n{number}")
+    woken.close()
+    assert lines(bucket) == [f"n{number}" for number in range(10)]
+    opened(bucket, Clock()).remove()
+    assert len(bucket.objects) == 1, "also of its first try nothing is left"
+
+
+def test_a_writer_that_slept_before_it_took_a_removed_session_finds_none() -> None:
+    bucket = Asleep()
+    opened(bucket, Clock()).close()
+    bucket.meanwhile = lived_and_removed
+    with pytest.raises(SessionNotFound):
+        opened(bucket, Clock(), create=False)
+    assert len(bucket.objects) == 1, "it leaves no mark, and no segment"
+    assert not any("session" in key for key in bucket.objects), "no id"
+
+
+def test_a_writer_that_slept_before_it_took_a_session_waits_for_the_next_one_of_this_id() -> None:
+    bucket = Asleep()
+    opened(bucket, Clock()).close()
+    bucket.meanwhile = lived_removed_and_made_again
+    with pytest.raises(SessionLocked):
+        opened(bucket, Clock())
+    assert lines(bucket) == ["theirs"]
+
+
 # What takes space ----------------------------------------------------------------------------------------------------
 
 

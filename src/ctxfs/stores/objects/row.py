@@ -254,16 +254,28 @@ class SegmentRow:
         self.log.take(decode(key, data))
 
     def take(self, head: Head) -> None:
-        """Create the segment with which a new writer takes the session, after its mark. Raises what ``make`` raises."""
+        """Create the segment with which a new writer takes the session, after its mark. Raises what ``make`` raises.
+
+        A removal frees the numbers below its own segment. So after the segments were listed, this writer may have slept
+        until its number was free again: that it could create this number does not say that nothing follows it.
+        """
         mark = self._mark(head.identity, head.epoch)
+        number = self.log.end
         self._put(mark, b"")
         try:
             self.make(head, [])
         except Taken:
             self.catch_up_with_next()  # another writer was faster
-            if not self.log.exists or self._identity() != head.identity:
+            if self._is_gone(head):
                 self._delete([mark])  # a session that was removed meanwhile leaves no name
             raise
+        self.catch_up()
+        if self.log.end > number + 1:
+            key = segment_key(number)
+            if self._is_gone(head):
+                strays = [mark] if number in self.log.fences else [mark, self._prefix + key]
+                self._delete(strays)
+            raise Taken(key)
         if head.epoch % MARKS_KEPT == 0:
             before = range(max(1, head.epoch - MARKS_KEPT), head.epoch)
             with suppress(StorageError):  # they only make the list longer, and are deleted with the session
@@ -272,8 +284,10 @@ class SegmentRow:
     def _mark(self, identity: str, epoch: int) -> str:
         return f"{SESSIONS}{self._session_id}/{identity}-{epoch}"
 
-    def _identity(self) -> str:
-        return "" if self.log.head is None else self.log.head.identity
+    def _is_gone(self, head: Head) -> bool:
+        """Whether the session that ``head`` was to take was removed, as far as the segments are known."""
+        last = self.log.head
+        return not self.log.exists or last is None or last.identity != head.identity
 
     def _put(self, key: str, data: bytes) -> None:
         """Create an object that nothing refers to yet; an unknown outcome therefore counts as a failed write."""
