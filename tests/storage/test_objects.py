@@ -447,6 +447,48 @@ def test_a_writer_that_slept_before_it_took_a_session_waits_for_the_next_one_of_
     assert lines(bucket) == ["theirs"]
 
 
+@pytest.mark.anyio
+async def test_a_writer_that_comes_back_lists_once() -> None:
+    """After it has taken the session: what others wrote meanwhile has its number, or is listed after it."""
+    bucket = MemoryBucket()
+    session, other = ObjectStore(bucket, "session"), ObjectStore(bucket, "session")
+    await session.open(create=True, write=True)
+    for name in ("a", "b"):
+        await session.commit_and_release([], f"{name}\n".encode)
+        bucket.requests.clear()
+        await session.acquire()
+        assert [kind for kind, _ in bucket.requests if kind != "delete"] == ["put", "create", "list"]
+    await session.release()
+    await other.open(create=False, write=True)
+    await other.commit_and_release([], lambda: b"theirs\n")
+    await session.acquire()
+    await session.commit_and_release([], lambda: b"c\n")
+    assert lines(bucket) == ["a", "b", "theirs", "c"]
+    await other.acquire()
+    await other.remove()
+    with pytest.raises(SessionNotFound):
+        await session.acquire()
+    assert len(bucket.objects) == 1
+
+
+@pytest.mark.anyio
+async def test_a_snapshot_is_the_session_as_it_was_opened_in_two_lists() -> None:
+    bucket = MemoryBucket()
+    writer = ObjectStore(bucket, "session")
+    await writer.open(create=True, write=True)
+    await writer.commit([NewFile(name="a", chunks=[b"a"])], lambda: b"a\n")
+    bucket.requests.clear()
+    reader = ObjectStore(bucket, "session", snapshot=True)
+    await reader.open(create=False, write=False)
+    await writer.commit([NewFile(name="b", chunks=[b"b"])], lambda: b"b\n")
+    for _ in range(2):
+        assert await reader.read_log() == b"a\n"
+        assert await reader.names() == ["a"]
+        assert await reader.read("a") == b"a"
+    assert [kind for kind, _ in bucket.requests].count("list") == 2
+    await writer.close()
+
+
 # What takes space ----------------------------------------------------------------------------------------------------
 
 

@@ -178,6 +178,7 @@ def test_a_server_is_summed_up_from_what_changed(tmp_path: Path) -> None:
     for name in ("a", "b"):
         anyio.run(_write, place(), name)
     first = summed_up()
+    assert kinds(bucket).count("list") == 1 + 2 * 3, "of each session: its last segment, its chunks, its segments"
     assert {name: found.error for name, found in first.items()} == {"a": None, "b": None}
     assert summed_up() == first
     assert kinds(bucket) == ["list"]

@@ -75,6 +75,12 @@ class ListingStores(SessionStores, Protocol):
     async def sessions(self, known: Iterable[SessionFound] = ()) -> list[SessionFound]:
         """See ``SessionStores.sessions``. A session that is ``known`` with its newest ``mark`` takes no request."""
 
+    def snapshot(self, session_id: str) -> Store:
+        """Return the store of one session for readers, who see it as it is when they open it. Raises ``UnsafePath``.
+
+        A reader of ``store`` sees what others write meanwhile, and asks the server for that each time.
+        """
+
 
 @runtime_checkable
 class DirectoryStores(SessionStores, Protocol):

@@ -13,7 +13,7 @@ from ctxfs.session.paid import Paid
 from ctxfs.session.timeline.costs import account
 from ctxfs.session.timeline.effect import Effect, effect
 from ctxfs.storage.log_file import LOG_NAME
-from ctxfs.storage.sessions import SessionFound, SessionStores
+from ctxfs.storage.sessions import ListingStores, SessionFound, SessionStores
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.text.steps import run_in_steps
 
@@ -101,7 +101,10 @@ async def summarize(root: Path, session_id: str, outside: Outside | None = None)
 async def summarize_in(stores: SessionStores, found: SessionFound) -> SessionSummary:
     """Read a session that is in no directory; one that cannot be read has an ``error``."""
     try:
-        store = stores.store(found.session_id)
+        if isinstance(stores, ListingStores):
+            store = stores.snapshot(found.session_id)
+        else:
+            store = stores.store(found.session_id)
         async with ContextFileSystem(found.session_id, store=store, read_only=True) as fs:
             size = sum([await store.size(name) for name in await store.names()]) + len(await store.read_log())
             return await _summary(fs, found.changed_at, size)

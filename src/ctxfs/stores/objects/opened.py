@@ -26,9 +26,11 @@ class OpenedObjectSession(OpenedSession):
         cache: ReadCache | None = None,
         mine: set[str] | None = None,
         place: str = "this object store",
+        snapshot: bool = False,
     ) -> None:
         super().__init__(session_id, terms, mine=mine, place=place)
         self._row = SegmentRow(bucket, session_id, terms, cache)
+        self._snapshot = snapshot
 
     # ---- the one writer
 
@@ -37,8 +39,13 @@ class OpenedObjectSession(OpenedSession):
         return self._row.log.exists
 
     def _take(self, me: str, *, create: bool) -> tuple[int, bool]:
-        """Create a segment with the next epoch, so that an earlier writer fails when it creates one of this number."""
-        self._row.catch_up()
+        """Create a segment with the next epoch, so that an earlier writer fails when it creates one of this number.
+
+        A writer that released the session does not look what others wrote since then: if anybody did, its number is
+        taken, or listed after it.
+        """
+        if self._lost is not None or not self._is_free():
+            self._row.catch_up()
         while True:
             if not self._row.log.exists and not create:
                 raise SessionNotFound(self._session_id, self._place)
@@ -54,6 +61,11 @@ class OpenedObjectSession(OpenedSession):
                 continue  # another writer was faster
             self._row.cover_full_rows()
             return head.epoch, last is not None and not last.writer
+
+    def _is_free(self) -> bool:
+        """Whether the last segment that is known released the session."""
+        last = self._row.log.head
+        return last is not None and not last.removed and not last.writer
 
     def _let_go(self, me: str, terms: Terms) -> bool:
         if self._lost is not None:
@@ -89,6 +101,10 @@ class OpenedObjectSession(OpenedSession):
 
     def refresh(self) -> None:
         """As a reader, take in what was written since the last time; the writer knows it already."""
+        if not self._snapshot:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
         with self._lock:
             if not self._me:
                 self._row.catch_up()
@@ -123,7 +139,7 @@ class OpenedObjectSession(OpenedSession):
             try:
                 data = self._row.read(parts, offset, length)
             except StorageError:
-                self.refresh()
+                self._catch_up()
                 before, (parts, growing) = parts, self._find(name)
                 if parts == before:
                     raise

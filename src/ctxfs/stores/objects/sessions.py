@@ -52,6 +52,13 @@ class ObjectSessions(RemoteSessionStores):
 
     def store(self, session_id: str) -> ObjectStore:
         """See ``SessionStores.store``."""
+        return self._store(session_id, snapshot=False)
+
+    def snapshot(self, session_id: str) -> ObjectStore:
+        """See ``ListingStores.snapshot``."""
+        return self._store(session_id, snapshot=True)
+
+    def _store(self, session_id: str, *, snapshot: bool) -> ObjectStore:
         return ObjectStore(
             self._bucket,
             session_id,
@@ -59,6 +66,7 @@ class ObjectSessions(RemoteSessionStores):
             give_up_s=self._give_up_s,
             cache=self._cache,
             place=self._url,
+            snapshot=snapshot,
         )
 
     @property

@@ -27,6 +27,7 @@ class ObjectStore(RemoteStore[OpenedObjectSession]):
         cache: keeps pages that were read on this machine's disk; None: each page is a request.
         clock: gives this machine's time, in seconds since the epoch.
         place: the store's name, for errors.
+        snapshot: readers see the session as it is when they open it, which takes fewer requests.
 
     Raises:
         UnsafePath: the session id is invalid.
@@ -43,15 +44,23 @@ class ObjectStore(RemoteStore[OpenedObjectSession]):
         cache: ReadCache | None = None,
         clock: Callable[[], float] = time.time,
         place: str = "this object store",
+        snapshot: bool = False,
     ) -> None:
         super().__init__(session_id, place)
+        self._snapshot = snapshot
         self._bucket = bucket
         self._terms = Terms(ttl_s=ttl_s, give_up_s=give_up_s, clock=clock)
         self._cache = cache
 
     def _new(self) -> OpenedObjectSession:
         return OpenedObjectSession(
-            self._bucket, self._session_id, self._terms, cache=self._cache, mine=self._mine, place=self._place
+            self._bucket,
+            self._session_id,
+            self._terms,
+            cache=self._cache,
+            mine=self._mine,
+            place=self._place,
+            snapshot=self._snapshot,
         )
 
     async def has_orphans(self) -> bool:
