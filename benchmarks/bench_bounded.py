@@ -15,7 +15,7 @@ import anyio
 from ctxfs.errors import WorkLimitReached
 from ctxfs.text.jsontext.path import select_lines
 from ctxfs.text.steps import run_in_steps
-from ctxfs.tools.line_pattern import LinePattern
+from ctxfs.tools.search.line_pattern import LinePattern
 
 CALL_LIMIT_S = 1.0
 CANCELLED_LIMIT_S = 0.05

@@ -23,8 +23,8 @@ from ctxfs.messages.messages import ToolMessage
 from ctxfs.messages.names import ENVELOPE, TEXT, Layout
 from ctxfs.session.content.file import ContentFile
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.tools.grep_page import grep_page
-from ctxfs.tools.line_pattern import LinePattern
+from ctxfs.tools.search.line_pattern import LinePattern
+from ctxfs.tools.search.page import grep_page
 
 LIMIT = 2.0
 PAGES = 50

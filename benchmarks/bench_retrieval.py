@@ -28,9 +28,9 @@ from ctxfs.messages.messages import Content, ToolMessage
 from ctxfs.messages.names import ENVELOPE, TEXT, Layout
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.text.jsontext.write_stream import BLOCK
-from ctxfs.tools.grep_page import grep_page
-from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.retrieval import retrieval_tools
+from ctxfs.tools.search.line_pattern import LinePattern
+from ctxfs.tools.search.page import grep_page
 
 PAGE_LIMIT_MS = 3.0
 GREP_LIMIT = 2.0

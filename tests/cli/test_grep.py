@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.cli import grep as grep_command
 from ctxfs.cli.app import run
-from ctxfs.cli.item_search import ItemSearch, Query, Row
 from ctxfs.messages import ToolCall
 from ctxfs.testing import ScriptedModel
+from ctxfs.text.steps import CpuBudget
+from ctxfs.tools.search.query import Query, Row
+from ctxfs.tools.search.whole_lines import LinesOfContent
 
 LINES = [f"line {n} {'ERROR port 8080' if n % 10 == 0 else 'fine'}" for n in range(1, 31)]
 
@@ -202,7 +204,7 @@ def test_lines_around_are_those_of_a_plain_search(  # noqa: PLR0917 - of hypothe
     lines: list[str], size: int, invert: bool, before: int, after: int, most: int | None
 ) -> None:
     query = Query(pattern="a", invert=invert, before=before, after=after, max_count=most)
-    search = ItemSearch(query, query.compiled())
+    search = LinesOfContent(query, query.compiled(CpuBudget(None)))
     data = [f"{line}\n".encode() for line in lines]
     rows: list[Row] = []
     for start in range(0, len(data), size):
@@ -220,7 +222,7 @@ def test_lines_around_are_those_of_a_plain_search(  # noqa: PLR0917 - of hypothe
 @given(st.text(alphabet=st.characters(codec="ascii", exclude_characters="\n"), min_size=1, max_size=12))
 def test_plain_text_is_found_as_it_is(text: str) -> None:
     query = Query(pattern=text, fixed=True)
-    search = ItemSearch(query, query.compiled())
+    search = LinesOfContent(query, query.compiled(CpuBudget(None)))
     assert len(list(search.feed(f"x{text}y\n".encode()))) == 1
     other: Any = re.sub(".", "_", text)
     if text not in other:

@@ -49,9 +49,9 @@ from ctxfs.storage.memory import MemoryDisk, MemoryStore
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.jsontext.path import select_lines
 from ctxfs.tools.base import Tool
-from ctxfs.tools.grep import LineSearch, search_part
-from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.retrieval import retrieval_tools
+from ctxfs.tools.search.line_pattern import LinePattern
+from ctxfs.tools.search.lines import LineSearch, search_part
 from prove.workers import InlineExecutor
 from session_items import make_item
 

@@ -8,8 +8,16 @@ from hypothesis import strategies as st
 
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.text.steps import CpuBudget
-from ctxfs.tools.grep import CHUNK_BYTES, MOST_COUNTED, FoundLine, LineChunks, LineSearch, SearchedPart, search_part
-from ctxfs.tools.line_pattern import LinePattern
+from ctxfs.tools.search.line_pattern import LinePattern
+from ctxfs.tools.search.lines import (
+    CHUNK_BYTES,
+    MOST_COUNTED,
+    FoundLine,
+    LineChunks,
+    LineSearch,
+    SearchedPart,
+    search_part,
+)
 
 PATTERNS = (
     [

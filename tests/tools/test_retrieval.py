@@ -25,10 +25,10 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.memory import MemoryStore
 from ctxfs.text.steps import CpuBudget
 from ctxfs.tools import ToolResult, read_tool, retrieval_tools
-from ctxfs.tools.grep_page import grep_page
-from ctxfs.tools.line_pattern import MAX_CPU_S, LinePattern
 from ctxfs.tools.paging import MAX_LINE_CHARS
-from ctxfs.tools.search import in_order
+from ctxfs.tools.search.contents import in_order
+from ctxfs.tools.search.line_pattern import MAX_CPU_S, LinePattern
+from ctxfs.tools.search.page import grep_page
 from session_items import tool_result
 
 pytestmark = pytest.mark.anyio

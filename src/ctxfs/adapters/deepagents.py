@@ -12,9 +12,8 @@ from ctxfs.eviction.placeholder.text import render
 from ctxfs.messages.messages import text_of
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.tools.grep import LineSearch
-from ctxfs.tools.line_pattern import LinePattern
-from ctxfs.tools.search import stored_matches
+from ctxfs.tools.search.contents import matches_in
+from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.stored import stored_lines
 
 with needs("deepagents"):
@@ -117,9 +116,9 @@ class CtxfsBackend(BackendProtocol):
             found: list[GrepMatch] = []
             for name, stored in _within(_files(fs), path).items():
                 if (glob is None or fnmatch.fnmatchcase(name, glob)) and len(found) <= most:
-                    search = LineSearch(LinePattern(re.escape(pattern)), most + 1 - len(found))
-                    lines = await stored_matches(fs.reader(stored.item_id), 1, search)
-                    found += [{"path": f"/{name}", "line": line.number, "text": line.text} for line in lines]
+                    wanted = LinePattern(re.escape(pattern))
+                    matches = await matches_in(fs.reader(stored.item_id), wanted, most=most + 1 - len(found))
+                    found += [{"path": f"/{name}", "line": line.number, "text": line.text} for line in matches.lines]
             return GrepResult(matches=found[:most], truncated=len(found) > most)
 
         return self._middleware.history().read(work)

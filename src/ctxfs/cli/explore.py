@@ -15,10 +15,12 @@ from typing import Annotated, BinaryIO
 
 from pydantic import Field
 
-from ctxfs.cli.search import matching_lines
+from ctxfs.text.steps import CpuBudget
 from ctxfs.tools.base import Tool
 from ctxfs.tools.decorator import tool
-from ctxfs.tools.line_pattern import LinePattern
+from ctxfs.tools.search.line_pattern import MAX_CPU_S
+from ctxfs.tools.search.query import Query
+from ctxfs.tools.search.whole_lines import LinesOfContent
 
 _LISTED_ENTRIES = 1_000
 _SCANNED_ENTRIES = 20_000
@@ -51,7 +53,8 @@ def exploration_tools(root: Path) -> list[Tool]:
 
     @tool("Search the text files below a directory for an RE2 regular expression.", ephemeral=1)
     def search(pattern: str, path: RelativePath = ".", ignore_case: bool = False) -> bytes:
-        return _search(root, _inside(root, path), LinePattern(pattern, ignore_case=ignore_case))
+        query = Query(pattern=pattern, ignore_case=ignore_case)
+        return _search(root, _inside(root, path), query)
 
     return [list_dir, read_file, search]
 
@@ -146,7 +149,8 @@ def _page(file: BinaryIO, first_line: int) -> bytes:
     return text + f"(go on with first_line={first_line + len(lines)})".encode()
 
 
-def _search(root: Path, start: Path, pattern: LinePattern) -> bytes:
+def _search(root: Path, start: Path, query: Query) -> bytes:
+    pattern = query.compiled(CpuBudget(MAX_CPU_S))
     found: list[bytes] = []
     deadline = time.monotonic() + _SEARCH_S
     stopped = ""
@@ -159,8 +163,8 @@ def _search(root: Path, start: Path, pattern: LinePattern) -> bytes:
         if b"\0" not in data[:_SNIFFED_BYTES]:
             name = os.fsencode(path.relative_to(root))
             room = _SEARCH_MATCHES - len(found)
-            for line, text in islice(matching_lines(pattern, data), room):
-                found.append(b"%s:%d: %s" % (name, line, text.strip()[:_SHOWN_LINE_BYTES]))
+            rows = islice(LinesOfContent(query, pattern).feed(data), room)
+            found.extend(b"%s:%d: %s" % (name, row.number, row.text.strip()[:_SHOWN_LINE_BYTES]) for row in rows)
         if len(found) >= _SEARCH_MATCHES:
             stopped = f"(stopped after {len(found)} matches)"
         elif number >= _SEARCH_FILES:

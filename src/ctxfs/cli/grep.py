@@ -1,7 +1,8 @@
 """``ctxfs grep``: search everything that sessions hold, in their contexts and out of them."""
 
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Annotated, Any
 
@@ -11,17 +12,18 @@ import typer
 from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.grep_all import Search, grep_all
 from ctxfs.cli.grep_output import Form, Printer
-from ctxfs.cli.item_search import Query
 from ctxfs.cli.listed import listed
 from ctxfs.cli.options import Root, Since, StoreUrl
 from ctxfs.cli.output import print_json, text_keys, write
 from ctxfs.cli.session import SessionsAt, find_entry, find_session, open_known_session, sessions_at, stores_of
-from ctxfs.cli.session_search import ItemRow, search_session
 from ctxfs.errors import ConfigError
 from ctxfs.messages.items import ItemType
 from ctxfs.session.content.visible import visible_text as for_terminal
-from ctxfs.session.entries import Entry
 from ctxfs.session.listing.selection import Selection
+from ctxfs.text.steps import CpuBudget
+from ctxfs.tools.search.query import Query, Row
+from ctxfs.tools.search.search import Hit, WholeLines
+from ctxfs.tools.search.sessions import Problem, search_held
 
 LARGE_BYTES, MANY_SESSIONS = 20_000_000, 100
 """Searching more than this is worth starting processes."""
@@ -88,7 +90,7 @@ def grep(
         types=tuple(types or ()),
         tools=tuple(tools or ()),
     )
-    query.compiled()  # a wrong pattern is refused before anything is read
+    query.compiled(CpuBudget(None))  # a wrong pattern is refused before anything is read
     place = sessions_at(root, store)
     if every:
         whole = _grep_all(place, query, since, form=form, as_json=as_json)
@@ -134,30 +136,26 @@ def _grep_all(place: SessionsAt, query: Query, since: float | None, *, form: For
 async def _grep(root: SessionsAt, given: str, query: Query, item: str | None, *, form: Form, as_json: bool) -> bool:
     """Print the matches in one session; return whether there were any, and whether all could be searched."""
     session_id = await find_session(root, given)
-    found: list[dict[str, Any]] = []
+    matcher = WholeLines(query, query.compiled(CpuBudget(None)))
+    objects: list[dict[str, Any]] = []
     printer = Printer(form)
     damaged = False
-    async for row in _rows(root, session_id, query, item):
-        if isinstance(row, str):
-            damaged = True
-            sys.stderr.write(for_terminal(f"ctxfs: {row}\n"))
-        elif as_json:
-            found += [_as_dict(row)] if row.line is not None and row.line.matches else []
-        else:
-            write(printer.of(row))
-    if as_json:
-        print_json(found)
-    return (bool(found) or printer.matched) and not damaged
-
-
-async def _rows(root: SessionsAt, session_id: str, query: Query, item: str | None) -> AsyncIterator[ItemRow | str]:
     async with open_known_session(root, session_id) as fs:
-        chosen: list[Entry] | None = None if item is None else [await find_entry(fs, item)]
-        async for row in search_session(fs, query, chosen):
-            yield row
+        only = None if item is None else await find_entry(fs, item)
+        async with aclosing(search_held(fs, query, matcher, only=only)) as found:
+            async for one in found:
+                if isinstance(one, Problem):
+                    damaged = True
+                    sys.stderr.write(for_terminal(f"ctxfs: {one.text}\n"))
+                elif not as_json:
+                    write(printer.of(one))
+                elif isinstance(one, Hit) and one.line.matches:
+                    objects.append(_as_dict(one.item.item_id, one.line))
+    if as_json:
+        print_json(objects)
+    return (bool(objects) or printer.matched) and not damaged
 
 
-def _as_dict(row: ItemRow) -> dict[str, Any]:
-    assert row.line is not None
-    text = row.line.text.removesuffix(b"\n")
-    return {"item_id": row.item_id, "line": row.line.number, **text_keys("text", text)}
+def _as_dict(item_id: str, line: Row) -> dict[str, Any]:
+    text = line.text.removesuffix(b"\n")
+    return {"item_id": item_id, "line": line.number, **text_keys("text", text)}

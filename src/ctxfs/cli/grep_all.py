@@ -6,23 +6,23 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from functools import partial
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any, Literal
 
 import anyio
 
-from ctxfs.cli.candidates import may_match, needed_words
 from ctxfs.cli.grep_output import Form, JsonPrinter, Printer
-from ctxfs.cli.item_search import Query
 from ctxfs.cli.output import write
-from ctxfs.cli.session import SessionsAt, open_known_session
-from ctxfs.cli.session_search import search_session, spans
+from ctxfs.cli.session import SessionsAt, stores_of
 from ctxfs.errors import CtxfsError
 from ctxfs.session.content.visible import visible_text as for_terminal
-from ctxfs.session.listing.summary import problem_of
-from ctxfs.storage.threads import run_to_completion, without_threads
+from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.threads import without_threads
+from ctxfs.text.steps import CpuBudget
+from ctxfs.tools.search.line_pattern import LinePattern
+from ctxfs.tools.search.query import Query
+from ctxfs.tools.search.search import WholeLines
+from ctxfs.tools.search.sessions import Problem, search_session
 
 PROCESSES = 2
 _PIECE_BYTES = 65_536
@@ -61,9 +61,11 @@ class Search:
         self, place: SessionsAt, query: Query, *, form: Form, as_json: bool, whole: Mapping[str, int] | None = None
     ) -> None:
         """``whole``: the size in bytes of each session that was not damaged when last read; all others are opened."""
-        self._place, self._query, self._form, self._as_json = place, query, form, as_json
+        self._place = place
+        self._query = query
+        self._form = form
+        self._as_json = as_json
         self._whole = whole or {}
-        self._words = needed_words(query)
 
     def run(self, sessions: Iterable[tuple[str, _Put]]) -> None:
         """Search sessions, and emit what is to be printed for each."""
@@ -71,48 +73,35 @@ class Search:
             anyio.run(self._run_all, sessions)
 
     async def _run_all(self, sessions: Iterable[tuple[str, _Put]]) -> None:
+        stores = stores_of(self._place)
+        pattern = self._query.compiled(CpuBudget(None))
         for session_id, put in sessions:
-            async with aclosing(self._pieces(session_id)) as pieces:
+            async with aclosing(self._pieces(stores, session_id, pattern)) as pieces:
                 async for kind, data in pieces:
-                    put(kind, data)  # what this raises is no problem of the session
+                    put(kind, data)
             put("end", b"")
 
-    async def _pieces(self, session_id: str) -> AsyncGenerator[_Piece, None]:
+    async def _pieces(
+        self, stores: SessionStores, session_id: str, pattern: LinePattern
+    ) -> AsyncGenerator[_Piece, None]:
         """What is to be printed of a session, also what is wrong with it."""
-        try:
-            if await run_to_completion(partial(self._may_match, session_id)):
-                async with aclosing(self._found(session_id)) as pieces:
-                    async for piece in pieces:
-                        yield piece
-        except Exception as error:  # noqa: BLE001 - what is wrong with one must not hide what others hold
-            yield "error", problem_of(session_id, error).encode("utf-8", "replace")
-
-    def _may_match(self, session_id: str) -> bool:
-        """Whether a session has to be opened; for most, a look at the bytes of their files is enough."""
-        if not isinstance(self._place, Path):
-            return True
-        if self._words is None or (disk_bytes := self._whole.get(session_id)) is None:
-            return True
-        session, ignore_case = self._place / session_id, self._query.ignore_case
-        return may_match(session, self._words, ignore_case=ignore_case, disk_bytes=disk_bytes)
-
-    async def _found(self, session_id: str) -> AsyncGenerator[_Piece, None]:
-        text, objects = Printer(self._form, session_id), JsonPrinter(session_id)
-        pattern, printed = self._query.compiled(), bytearray()
-        async with open_known_session(self._place, session_id) as fs:
-            async for row in search_session(fs, self._query):
-                if isinstance(row, str):
-                    yield "error", f"session {session_id}: {row}".encode("utf-8", "replace")
-                elif self._as_json:
-                    matches = row.line is not None and row.line.matches and not self._query.invert
-                    printed += objects.of(row, spans(pattern, row.line.text) if row.line and matches else ())
-                else:
-                    printed += text.of(row)
+        printer: Printer | JsonPrinter = Printer(self._form, session_id)
+        if self._as_json:
+            printer = JsonPrinter(self._query, pattern, session_id)
+        matcher = WholeLines(self._query, pattern)
+        found = search_session(stores, session_id, self._query, matcher, disk_bytes=self._whole.get(session_id))
+        printed = bytearray()
+        async with aclosing(found):
+            async for one in found:
+                if isinstance(one, Problem):
+                    yield "error", one.text.encode("utf-8", "replace")
+                    continue
+                printed += printer.of(one)
                 if len(printed) >= _PIECE_BYTES:
                     yield "text", bytes(printed)
                     printed.clear()
         yield "text", bytes(printed)
-        if text.matched or objects.matched:
+        if printer.matched:
             yield "matched", b""
 
 

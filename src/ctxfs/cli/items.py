@@ -21,7 +21,7 @@ from ctxfs.cli.session import (
     open_session,
     sessions_at,
 )
-from ctxfs.cli.shown import lossless_bytes, preview
+from ctxfs.cli.shown import preview
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.items import ContextItem, ItemType
@@ -32,6 +32,7 @@ from ctxfs.session.entries import Entry, Place, entries
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.jsontext.write_stream import has_surrogates
+from ctxfs.text.utf8 import lossless_bytes
 
 _RANGE = re.compile(r"(?P<first>\d*):(?P<last>\d*)|(?P<only>\d+)")
 

@@ -7,12 +7,11 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ctxfs.cli.shown import lossless_bytes
 from ctxfs.errors import ConfigError, ContentGone, SessionNotFound, UnknownItem
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.readable import readable_text
 from ctxfs.session.archive_reading import archived
-from ctxfs.session.entries import Entry, entries, entry_of
+from ctxfs.session.entries import Entry, entries, entry_of, inline_content
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.listing.summary import changed_at
 from ctxfs.storage.base import is_hidden
@@ -22,6 +21,7 @@ from ctxfs.storage.roots import absolute_root
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.storage.urls import stores_at
+from ctxfs.text.utf8 import lossless_bytes
 
 SessionsAt = Path | SessionStores
 """Where sessions are: a directory, or somewhere else."""
@@ -194,7 +194,7 @@ async def content_blocks(fs: ContextFileSystem, entry: Entry) -> AsyncIterator[b
     """
     stored = entry.stored
     if stored is None:
-        yield lossless_bytes(readable_text(_inline(entry).message.content))
+        yield lossless_bytes(readable_text(inline_content(entry)))
     elif stored.encoding in _AS_IT_IS:
         async for block in fs.reader(entry.item_id).raw_blocks():
             yield block
@@ -237,16 +237,4 @@ def line_count(entry: Entry) -> int:
 
 
 def _inline_lines(entry: Entry) -> list[bytes]:
-    return _LINE.findall(lossless_bytes(readable_text(_inline(entry).message.content)))
-
-
-def _inline(entry: Entry) -> ContextItem:
-    item = entry.item
-    assert item is not None  # what is not stored is in the context, or was in an archive
-    if item.offloaded and item.source is not None:
-        source = item.source
-        raise ConfigError(
-            f"{item.id} only repeated lines {source.first_line} to {source.last_line} of {source.item_id}: "
-            f"see that item's --lines {source.first_line}:{source.last_line}"
-        )
-    return item
+    return _LINE.findall(lossless_bytes(readable_text(inline_content(entry))))

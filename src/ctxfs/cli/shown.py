@@ -14,13 +14,5 @@ def preview(content: Content) -> str:
     return text if len(text) <= _PREVIEW_CHARS else f"{text[: _PREVIEW_CHARS - 1]}…"
 
 
-def lossless_bytes(text: str) -> bytes:
-    """The bytes that a tool returned: UTF-8, with undecodable bytes as they were."""
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass")
-
-
 def _call(block: Block) -> str:
     return f"{block['name']} {json_codec.dumps_text(block['input'])}"

@@ -13,7 +13,6 @@ from ctxfs.cli.completion import known_items
 from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import Reasons, console, label, print_json, table, tokens, write
 from ctxfs.cli.session import SessionsAt, find_entry, open_session, sessions_at
-from ctxfs.cli.shown import lossless_bytes
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.items import ContextItem
@@ -21,6 +20,7 @@ from ctxfs.messages.readable import readable_text
 from ctxfs.session.timeline.changes import Changes, ItemChange, change_id
 from ctxfs.session.timeline.reading import past_request, read_timeline
 from ctxfs.session.timeline.request import MESSAGES_ELSEWHERE, PastRequest
+from ctxfs.text.utf8 import lossless_bytes
 
 _LINES = 12
 """How many lines of a long message are shown."""

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ctxfs.errors import ConfigError
 from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import Content
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Decided
@@ -53,6 +55,21 @@ async def entries(fs: ContextFileSystem) -> list[Entry]:
     all_of_it = [*found.values(), *(_outside(s, decided.get(i, ())) for i, s in stored.items() if i not in found)]
     damaged = {content.item_id: content.detail for content in fs.recovery.contents}
     return [replace(entry, damaged=damaged.get(entry.item_id)) for entry in all_of_it]
+
+
+def inline_content(entry: Entry) -> Content:
+    """The content of an item of which nothing is stored.
+
+    Raises:
+        ConfigError: the item only repeats lines of another one.
+    """
+    item = entry.item
+    assert item is not None, "what is not stored is in the context, or was in an archive"
+    source = item.source
+    if item.offloaded and source is not None:
+        lines = f"{source.first_line} to {source.last_line}"
+        raise ConfigError(f"{item.id} only repeats lines {lines} of {source.item_id}: read those of {source.item_id}")
+    return item.message.content
 
 
 def entry_of(item: ContextItem, stored: Stored | None) -> Entry:

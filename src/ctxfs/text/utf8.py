@@ -18,3 +18,11 @@ def decoded(pieces: Iterable[bytes | memoryview], errors: str = "strict") -> Ite
 def whole_characters(data: bytes, errors: str = "strict") -> str:
     """Decode bytes without what they hold of a character that is cut off at their end. Raises UnicodeDecodeError."""
     return Utf8Decoder(errors).decode(data)
+
+
+def lossless_bytes(text: str) -> bytes:
+    """The bytes that a tool returned: UTF-8, with undecodable bytes as they were."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")

@@ -19,9 +19,9 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.text.jsontext.path import parse_path, select_lines
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import Tool, ToolResult
-from ctxfs.tools.grep_page import DEFAULT_MATCHES, grep_page
-from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import MAX_POSITION, Line, LineCutter, render_page, row
+from ctxfs.tools.search.line_pattern import LinePattern
+from ctxfs.tools.search.page import DEFAULT_MATCHES, grep_page
 from ctxfs.tools.stored import (
     DEFAULT_MAX_TOKENS,
     MAX_LIMIT_LINES,

@@ -23,6 +23,7 @@ from ctxfs.session.timeline.bring_back import change_session
 from ctxfs.session.timeline.reading import past_request
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.steps import run_in_steps
+from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.view import security
 from ctxfs.view.overview import SORTS, chosen_rows
 from ctxfs.view.pages import Pages, static_files
@@ -134,18 +135,28 @@ class ViewApp:
         )
 
     async def _search(self, request: Request) -> Response:
-        """The lines of all sessions that match, the newest session first."""
+        """The lines of all sessions that match, the newest session first, as they are found."""
+        pattern = request.query_params.get("find", "")
+        if not pattern:
+            return self._page("search.html", pattern="", problem="")
+        try:
+            LinePattern(pattern)
+        except ToolError as error:  # the user can correct the pattern in the form
+            return self._page("search.html", WRONG, pattern=pattern, problem=str(error))
+        return StreamingResponse(self._while_searching(request, pattern), media_type=_HTML, headers=_VARY)
+
+    async def _while_searching(self, request: Request, pattern: str) -> AsyncIterator[str]:
+        """The head of the page at once, each item with a match when it is found, and the end."""
         query = dict(request.query_params)
-        pattern = query.get("find", "")
-        found = None
-        if pattern:
-            known = chosen_rows(await self.sessions.summaries())
-            ids = [row.session_id for row in known]
-            try:
-                found = await search_sessions(self.sessions.stores, ids, pattern, first=number_in(query, "from", 0))
-            except ToolError as error:  # the user can correct the pattern in the form
-                return self._page("search.html", WRONG, found=None, pattern=pattern, query=query, problem=str(error))
-        return self._page("search.html", found=found, pattern=pattern, query=query, problem="")
+        head, _, end = self._render("search.html", pattern=pattern, problem="").partition(_REST)
+        yield head
+        known = chosen_rows(await self.sessions.summaries())
+        place = number_in(query, "from", 0)
+        found = search_sessions(self.sessions.stores, known, pattern, first=place, skip=number_in(query, "skip", 0))
+        async with aclosing(found):
+            async for one in found:
+                yield self._render("found.html", one=one, kind=type(one).__name__, pattern=pattern, query=query)
+        yield end
 
     async def _recording(self, request: Request) -> Response:
         """A recorded session, and its cost under each policy."""

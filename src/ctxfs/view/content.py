@@ -8,12 +8,12 @@ from ctxfs.errors import UnknownItem
 from ctxfs.messages.messages import Content
 from ctxfs.messages.readable import readable_text
 from ctxfs.session.archive_reading import archived
+from ctxfs.session.content.reader import ContentReader
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.text.steps import run_in_steps
-from ctxfs.tools.grep import LineSearch, search_part
-from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import Line, LineCutter, LineEnds
-from ctxfs.tools.search import stored_matches
+from ctxfs.tools.search.contents import matches_in, require_progress
+from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.stored import stored_ends, stored_lines
 
 PAGE_LINES = 400
@@ -65,13 +65,14 @@ async def content_page(
         NotStored: its file is missing.
         ToolError: the pattern is wrong, or ``first`` is past the end.
     """
-    if item_id not in fs.state.stored:
-        return await _inline_page(await message_of(fs, item_id), how, first=first, char=char, pattern=pattern)
+    is_stored = item_id in fs.state.stored
+    if how == "grep":
+        text = "" if is_stored else readable_text(await message_of(fs, item_id))
+        return await _matching(fs.reader(item_id) if is_stored else text, pattern, first)
+    if not is_stored:
+        return await _inline_page(await message_of(fs, item_id), how, first=first, char=char)
     reader = fs.reader(item_id)
     total = reader.stored.lines
-    if how == "grep":
-        search = LineSearch(LinePattern(pattern), MOST_MATCHES)
-        return _matching(await stored_matches(reader, first, search), search, total)
     if how == "tail":
         return _full(await stored_ends(reader, max(1, total - PAGE_LINES + 1)), total, "tail")
     lines = await stored_lines(reader, first, limit=PAGE_LINES, max_chars=PAGE_CHARS, char_offset=char)
@@ -88,16 +89,11 @@ async def message_of(fs: ContextFileSystem, item_id: str) -> Content:
     return item.message.content
 
 
-async def _inline_page(content: Content, how: How, *, first: int, char: int | None, pattern: str) -> ContentPage:
+async def _inline_page(content: Content, how: How, *, first: int, char: int | None) -> ContentPage:
 
     def page() -> ContentPage:
         text = readable_text(content)
         total = text.count("\n") + bool(text and not text.endswith("\n"))
-        if how == "grep":
-            search = LineSearch(LinePattern(pattern), MOST_MATCHES)
-            data = text.encode("utf-8", "surrogatepass")
-            search.add(search_part(search.pattern, [(0, data)], MOST_MATCHES, starts_line=True))
-            return _matching(search.finish(total), search, total)
         if how == "tail":
             ends = LineEnds(1)
             ends.feed(text)
@@ -128,13 +124,14 @@ def _full(lines: Sequence[Line], total: int, how: How) -> ContentPage:
     )
 
 
-def _matching(found: Sequence[Line], search: LineSearch, total: int) -> ContentPage:
-    shown, more = found[:MOST_MATCHES], found[MOST_MATCHES:]
-    note = f"{len(shown):,} lines match" if len(shown) != 1 else "1 line matches"
-    next_first = more[0].number if more else None
-    if more:
+async def _matching(content: ContentReader | str, pattern: str, first: int) -> ContentPage:
+    found = await matches_in(content, LinePattern(pattern), first=first, most=MOST_MATCHES)
+    require_progress(found, first)
+    total = found.total_lines
+    count = len(found.lines)
+    note = f"{count:,} lines match" if count != 1 else "1 line matches"
+    if found.stopped is not None:
+        note = f"{note}; searched up to line {found.stopped.number - 1:,} of {total:,}"
+    elif found.next_line is not None:
         note = f"the first {note}"
-    if search.stopped is not None:
-        note = f"{note}; searched up to line {search.stopped.number - 1:,} of {total:,}"
-        next_first = search.stopped.number
-    return ContentPage(lines=shown, total_lines=total, how="grep", next_first=next_first, note=note)
+    return ContentPage(lines=found.lines, total_lines=total, how="grep", next_first=found.next_line, note=note)

@@ -1,26 +1,30 @@
-"""A search of all contents of all sessions, a few seconds at a time."""
+"""A search of all contents of all sessions: what is found is streamed, the newest session first."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
-from ctxfs.errors import CtxfsError
-from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.listing.summary import problem_of
+from ctxfs.session.entries import Entry
+from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.storage.sessions import SessionStores
-from ctxfs.tools.line_pattern import LinePattern
+from ctxfs.text.steps import CpuBudget
 from ctxfs.tools.paging import Line
-from ctxfs.view.content import content_page
+from ctxfs.tools.search.line_pattern import MAX_CPU_S
+from ctxfs.tools.search.lines import FoundLine
+from ctxfs.tools.search.query import Query
+from ctxfs.tools.search.search import CutLines, Hit
+from ctxfs.tools.search.sessions import Problem, search_session
 
-SEARCH_S = 3.0
-"""A search stops after about this many seconds, and can be continued."""
-MOST_HITS = 100
-"""A search stops after this many items, and can be continued."""
+MOST_ITEMS = 100
+"""A search stops after this many items with a match, and can be continued: more are not read on one page."""
 LINES_SHOWN = 3
+PROGRESS_S = 0.5
+"""How often the page says how far the search is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class FoundItem:
     """An item with matching lines, and the first of them, which are not trusted; ``more``: there are others."""
 
     session_id: str
@@ -31,78 +35,81 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """The outcome of a search.
+class Progress:
+    """How many of the sessions are searched, and how many items matched. The last one of a search is ``ended``.
 
-    Args:
-        hits: in the order of the sessions.
-        problems: what could not be searched, and why.
-        searched: how many sessions were searched.
-        next_place: the place in the list of the session to continue with; None: all were searched.
+    ``next_place`` is the place of the session in which it has to go on, and ``skip`` the number of its items that were
+    shown; None: all are searched.
     """
 
-    hits: Sequence[Hit]
-    problems: Sequence[str]
     searched: int
-    next_place: int | None
+    of: int
+    items: int
+    ended: bool = False
+    next_place: int | None = None
+    skip: int = 0
 
 
-async def search_sessions(stores: SessionStores, session_ids: Sequence[str], pattern: str, *, first: int = 0) -> Found:
-    """Search the sessions from the place ``first`` on.
+async def search_sessions(
+    stores: SessionStores, sessions: Sequence[SessionSummary], pattern: str, *, first: int = 0, skip: int = 0
+) -> AsyncGenerator[FoundItem | Problem | Progress, None]:
+    """Search the sessions from the place ``first`` on, and of this one without its first ``skip`` items with a match.
 
     Raises:
         InvalidToolArguments: the pattern is wrong.
     """
-    LinePattern(pattern)
-    until = time.monotonic() + SEARCH_S
-    hits: list[Hit] = []
-    problems: list[str] = []
-    for place, session_id in enumerate(session_ids[first:], first):
-        if place > first and (time.monotonic() > until or len(hits) >= MOST_HITS):
-            return Found(hits=hits, problems=problems, searched=place - first, next_place=place)
-        try:
-            async with ContextFileSystem(session_id, store=stores, read_only=True) as fs:
-                hits += await _search(fs, pattern, until, problems)
-        except Exception as error:  # noqa: BLE001 - what is wrong with one must not hide what others hold
-            problems.append(f"{session_id}: {problem_of(session_id, error)}")
-    return Found(hits=hits, problems=problems, searched=len(session_ids) - first, next_place=None)
+    query = Query(pattern=pattern)
+    matcher = CutLines(query.compiled(CpuBudget(MAX_CPU_S)), LINES_SHOWN, budget_each=True)
+    total = len(sessions)
+    items = 0
+    said_at = time.monotonic()
+    for place, session in enumerate(sessions[first:], first):
+        shown = 0
+        async with aclosing(_items(stores, session, query, matcher)) as found:
+            async for one in found:
+                if not isinstance(one, FoundItem):
+                    yield one
+                    continue
+                shown += 1
+                if shown <= skip:
+                    continue
+                if items == MOST_ITEMS:
+                    yield Progress(searched=place, of=total, items=items, ended=True, next_place=place, skip=shown - 1)
+                    return
+                items += 1
+                yield one
+        skip = 0
+        if time.monotonic() - said_at >= PROGRESS_S:
+            said_at = time.monotonic()
+            yield Progress(searched=place + 1, of=total, items=items)
+    yield Progress(searched=total, of=total, items=items, ended=True)
 
 
-async def _search(fs: ContextFileSystem, pattern: str, until: float, problems: list[str]) -> Sequence[Hit]:
-    hits: list[Hit] = []
-    searched = 0
-    for item_id in _contents(fs):
-        if time.monotonic() > until or len(hits) >= MOST_HITS:
-            problems.append(
-                f"{fs.session_id}: only its first {searched:,} contents were searched: search this session on its own"
-            )
-            break
-        searched += 1
-        try:
-            page = await content_page(fs, item_id, "grep", pattern=pattern)
-        except CtxfsError as error:
-            problems.append(f"{fs.session_id}: {item_id}: {error}")
-            continue
-        if page.lines:
-            hits.append(
-                Hit(
-                    session_id=fs.session_id,
-                    item_id=item_id,
-                    tool=_tool(fs, item_id),
-                    lines=page.lines[:LINES_SHOWN],
-                    more=len(page.lines) > LINES_SHOWN or page.next_first is not None,
-                )
-            )
-    return hits
+async def _items(
+    stores: SessionStores, session: SessionSummary, query: Query, matcher: CutLines
+) -> AsyncGenerator[FoundItem | Problem, None]:
+    """The items of one session that match, and what of it could not be searched."""
+    session_id = session.session_id
+    disk_bytes = None if session.is_damaged else session.disk_bytes
+    lines: list[FoundLine] = []
+    async with aclosing(search_session(stores, session_id, query, matcher, disk_bytes=disk_bytes)) as found:
+        async for one in found:
+            if isinstance(one, Problem):
+                yield one
+                continue
+            if isinstance(one, Hit):
+                lines.append(one.line)
+                continue
+            if lines:
+                yield _found_item(session_id, one.item, lines, more=one.end.next_line is not None)
+                lines = []
+            stopped = one.end.stopped
+            if stopped is not None:
+                item = f"session {session_id}: {one.item.item_id}"
+                yield Problem(f"{item}: searched up to line {stopped.number - 1:,}: {stopped.error}")
 
 
-def _contents(fs: ContextFileSystem) -> Iterator[str]:
-    """The ids of all contents, each once: those in files, and those in the journal."""
-    state = fs.state
-    yield from state.stored
-    yield from (item_id for item_id, item in state.items.items() if item_id not in state.stored and not item.destroyed)
-
-
-def _tool(fs: ContextFileSystem, item_id: str) -> str:
-    stored, item = fs.state.stored.get(item_id), fs.state.items.get(item_id)
-    return (stored.tool_name if stored is not None else item.tool_name if item is not None else None) or ""
+def _found_item(session_id: str, entry: Entry, lines: Sequence[FoundLine], *, more: bool) -> FoundItem:
+    return FoundItem(
+        session_id=session_id, item_id=entry.item_id, tool=entry.tool_name or "", lines=tuple(lines), more=more
+    )

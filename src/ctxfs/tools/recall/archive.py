@@ -6,6 +6,7 @@ from functools import partial
 
 from ctxfs.errors import SessionError, StorageError, UnknownItem
 from ctxfs.session.appended import records_after
+from ctxfs.session.content.reader import ContentReader
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.loop_lock import LoopLock
@@ -65,6 +66,10 @@ class PastSession:
         return found
 
     # Lines -----------------------------------------------------------------------------------------------------------
+
+    async def content(self, item: PastItem) -> ContentReader | str:
+        """The lines of an item, for a search. Raises what reading it raises."""
+        return await self.text(item) if self.stored(item) is None else self.fs.reader(item.item_id)
 
     def stored(self, item: PastItem) -> Stored | None:
         """The stored content of an item whose lines are those of its file; None: it is a text or a list of blocks."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from ctxfs.errors import SessionError, StorageError, ToolError
@@ -9,13 +10,13 @@ from ctxfs.errors.base import quoted
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import ToolResult, told
-from ctxfs.tools.grep import FoundLine, LineSearch, search_part
-from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import Line
 from ctxfs.tools.recall.archive import PastSession
 from ctxfs.tools.recall.past import PastItem
 from ctxfs.tools.recall.words import PASSAGE_CHARS, folded, words_of
-from ctxfs.tools.search import stored_matches
+from ctxfs.tools.search.line_pattern import LinePattern
+from ctxfs.tools.search.lines import FoundLine
+from ctxfs.tools.search.search import CutLines, Hit, Unread, search
 
 _SHOWN_CHARS = 300
 _BEFORE_CHARS = 80
@@ -45,7 +46,7 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class PastLine:
     """A line that was found."""
 
     item: PastItem
@@ -80,7 +81,7 @@ async def search_words(
     if not words:
         raise ToolError(f"{quoted(query)} has no words to search for: use some, or regex=true for a pattern")
     wanted, unindexed = await session.ranked(query, where.has, limit=_MOST_RANKED)
-    hits: list[Hit] = []
+    hits: list[PastLine] = []
     seen: set[str] = set()
     taken = skip
     for item, place in wanted[skip:]:
@@ -99,7 +100,7 @@ async def search_words(
             continue
         if (best := _best(lines, words)) is not None and best.text not in seen:
             seen.add(best.text)
-            hits.append(Hit(item, best))
+            hits.append(PastLine(item, best))
     notes = [f"{unindexed:,} items are not searched yet: search again"] if unindexed else []
     return await _result(
         hits, notes, next_skip=taken if taken < len(wanted) else None, max_tokens=max_tokens, counter=counter
@@ -151,55 +152,42 @@ async def search_pattern(
     ``offset``: the first line of the first item that is searched.
     """
     wanted = [item for item in session.past.items.values() if where.has(item)]
-    hits: list[Hit] = []
-    files, taken, notes = 0, skip, list[str]()
+    matcher = CutLines(pattern, max_matches)
+    hits: list[PastLine] = []
+    notes: list[str] = []
+    files = 0
+    taken = skip
     more_in: tuple[PastItem, int] | None = None
-    for item in wanted[skip : skip + _MOST_ITEMS]:
-        if len(hits) >= max_matches or pattern.budget.left_s <= 0 or files == _MOST_FILES:
-            break
-        files += item.text is None
-        try:
-            found, stopped = await _matching(session, item, pattern, offset, max_matches - len(hits))
-        except (StorageError, SessionError) as error:
-            found, stopped = [], None
-            notes.append(f"{item.item_id} cannot be read: {told(error)}")
-        offset = 1
-        room = max_matches - len(hits)
-        hits += [Hit(item, _shortened(line)) for line in found[:room]]
-        if len(found) > room:
-            more_in = item, found[room].number
-            break
-        if stopped is not None:
-            more_in = item, stopped
-            break
-        taken += 1
+    searched = search(session, matcher, wanted[skip : skip + _MOST_ITEMS], first_line=offset)
+    async with aclosing(searched):
+        async for found in searched:
+            item = found.item
+            if isinstance(found, Hit):
+                if len(hits) == max_matches:
+                    more_in = item, found.line.number
+                    break
+                hits.append(PastLine(item, _shortened(found.line)))
+                continue
+            if isinstance(found, Unread):
+                notes.append(f"{item.item_id} cannot be read: {told(found.error)}")
+            else:
+                stopped = found.end.stopped
+                if stopped is not None and stopped.error.line_too_long:
+                    notes.append(f"line {stopped.number} of {item.item_id} is not searched: {stopped.error}")
+                elif stopped is not None and (taken, stopped.number) == (skip, offset):
+                    raise stopped.error  # to go on from here would find out nothing either
+                if found.end.next_line is not None:
+                    more_in = item, found.end.next_line
+                    break
+            taken += 1
+            files += item.text is None
+            if len(hits) == max_matches or pattern.budget.left_s <= 0 or files == _MOST_FILES:
+                break
     if more_in is not None:
         notes.append(f"go on in {more_in[0].item_id}: skip={taken}, offset={more_in[1]}")
     elif taken < len(wanted):
         notes.append(f"{taken:,} of {len(wanted):,} items were searched; go on: skip={taken}")
     return await _result(hits, notes[:5], next_skip=None, max_tokens=max_tokens, counter=counter)
-
-
-async def _matching(
-    session: PastSession, item: PastItem, pattern: LinePattern, offset: int, most: int
-) -> tuple[list[FoundLine], int | None]:
-    """The matching lines of an item, at most ``most`` + 1; and the line at which the search had to stop."""
-    stored = session.stored(item)
-    if stored is not None:
-        if offset > max(1, stored.lines):
-            return [], None
-        search = LineSearch(pattern, most)
-        found = await stored_matches(session.fs.reader(item.item_id), offset, search)
-        return found, None if search.stopped is None else search.stopped.number
-    text = await session.text(item)
-
-    def searched() -> tuple[list[FoundLine], int | None]:
-        lines = text.split("\n")[offset - 1 :]
-        data = "\n".join([*lines, ""]).encode("utf-8", "surrogatepass")
-        part = search_part(pattern, [(offset - 1, data)], most, starts_line=True)
-        return list(part.found[: most + 1]), None if part.stopped is None else part.stopped.number
-
-    return await run_in_steps(searched)
 
 
 def _shortened(line: FoundLine) -> Line:
@@ -208,7 +196,7 @@ def _shortened(line: FoundLine) -> Line:
 
 
 async def _result(
-    hits: Sequence[Hit], notes: Sequence[str], *, next_skip: int | None, max_tokens: int, counter: TokenCounter
+    hits: Sequence[PastLine], notes: Sequence[str], *, next_skip: int | None, max_tokens: int, counter: TokenCounter
 ) -> ToolResult:
     def text() -> str:
         rows, used = list[str](), _FOOTER_TOKENS + sum(counter.count(note) for note in notes)

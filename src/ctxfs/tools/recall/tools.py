@@ -14,12 +14,12 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import NoteWritten
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import Tool, ToolResult
-from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import MAX_LINE_CHARS, MAX_POSITION
 from ctxfs.tools.recall.archive import PastSession
 from ctxfs.tools.recall.conversation import conversation
 from ctxfs.tools.recall.search import Where, search_pattern, search_words
 from ctxfs.tools.recall.status import context_status as status_of
+from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.stored import MIN_PAGE_TOKENS, page_result, read_page, reading_tool, rendered
 
 MAX_NOTES = 50

@@ -29,8 +29,8 @@ from ctxfs.storage.urls import stores_at
 from ctxfs.storage.workspace_catalogue import COLUMNS
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.steps import run_in_steps
-from ctxfs.tools.grep_page import DEFAULT_MATCHES, grep_page
-from ctxfs.tools.line_pattern import LinePattern
+from ctxfs.tools.search.line_pattern import LinePattern
+from ctxfs.tools.search.page import DEFAULT_MATCHES, grep_page
 from ctxfs.tools.workspace.artifacts import (
     FIELDS,
     TOOL_RESULT,

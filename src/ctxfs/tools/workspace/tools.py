@@ -15,10 +15,10 @@ from ctxfs.messages.names import check_session_id
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import Tool, ToolResult
-from ctxfs.tools.grep_page import DEFAULT_MATCHES, grep_page
-from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import MAX_POSITION
 from ctxfs.tools.retrieval import ContextLines, MaxMatches, Offset, Pattern
+from ctxfs.tools.search.line_pattern import LinePattern
+from ctxfs.tools.search.page import DEFAULT_MATCHES, grep_page
 from ctxfs.tools.stored import (
     DEFAULT_MAX_TOKENS,
     MAX_LIMIT_LINES,

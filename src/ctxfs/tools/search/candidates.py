@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ctxfs.cli.item_search import Query
 from ctxfs.messages.names import COMPRESSED_SUFFIX
 from ctxfs.session.content.compression import MAX_ARCHIVE_WINDOW, zstd
 from ctxfs.session.index import INDEX_NAME
@@ -18,6 +17,7 @@ from ctxfs.session.journal import is_whole
 from ctxfs.session.listing.summary import file_stats
 from ctxfs.storage.lock_file import LOCK_NAME
 from ctxfs.storage.log_file import LOG_NAME
+from ctxfs.tools.search.query import Query
 
 _CHUNK_BYTES = 1 << 20
 _CLOCK_STEP_S = 2.0

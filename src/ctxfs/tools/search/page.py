@@ -1,5 +1,6 @@
 """The result of a search as the model sees it: matching lines with the lines around them, numbered and bounded."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ctxfs.eviction.placeholder.lines import plural
@@ -8,10 +9,10 @@ from ctxfs.session.content.reader import ContentReader
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import ToolResult
-from ctxfs.tools.grep import MOST_COUNTED, FoundLine, LineSearch, Stopped
-from ctxfs.tools.line_pattern import LinePattern
 from ctxfs.tools.paging import MAX_LINE_CHARS, Line, row
-from ctxfs.tools.search import stored_matches
+from ctxfs.tools.search.contents import Matches, matches_in, require_progress
+from ctxfs.tools.search.line_pattern import LinePattern
+from ctxfs.tools.search.lines import MOST_COUNTED, FoundLine
 from ctxfs.tools.stored import DEFAULT_MAX_TOKENS, MIN_PAGE_TOKENS, Scope, stored_lines
 
 DEFAULT_MATCHES = 50
@@ -39,57 +40,48 @@ async def grep_page(
     """
     scope = Scope(fs, max(MIN_PAGE_TOKENS, max_tokens), counter)
     reader = fs.reader(item_id)
-    search = LineSearch(pattern, max_matches)
-    matches = await stored_matches(reader, offset, search)
-    stopped = None if search.stopped is None else _stopped_note(search.stopped, offset, reader.stored.lines)
-    return await _grep_result(
-        scope, reader, matches, max_matches=max_matches, context_lines=context_lines, stopped=stopped
-    )
-
-
-async def _grep_result(
-    scope: Scope,
-    reader: ContentReader,
-    matches: list[FoundLine],
-    *,
-    max_matches: int,
-    context_lines: int,
-    stopped: str | None,
-) -> ToolResult:
+    matches = await matches_in(reader, pattern, first=offset, most=max_matches)
+    require_progress(matches, offset)
     missing = f"; {reader.stored.missing}" if reader.stored.missing else ""
-    if not matches:
-        searched = stopped or f"{plural(reader.stored.lines, 'line')} searched"
+    found = matches.lines
+    if not found:
+        searched = _rest_of(matches, offset) or f"{plural(reader.stored.lines, 'line')} searched"
         return ToolResult(f"[no line matches; {searched}{missing}]")
-    wanted, surplus = matches[:max_matches], matches[max_matches:]
-    groups = await _with_context(reader, wanted, context_lines)
+    groups = await _with_context(reader, found, context_lines)
 
     def text() -> ToolResult:
         shown, rows = _fitting_groups(groups, scope.max_tokens - _FOOTER_TOKENS, scope.loaded_counter())
-        left = [*wanted[shown:], *surplus]
-        rows.append(_grep_footer(shown, f"there are more; next: offset={left[0].number}" if left else stopped, missing))
-        source = scope.source(reader.stored, wanted[0].number, wanted[shown - 1].number)
+        if shown < len(found):
+            rest = f"there are more; next: offset={found[shown].number}"
+        else:
+            rest = _rest_of(matches, offset)
+        rows.append(_grep_footer(shown, rest, missing))
+        source = scope.source(reader.stored, found[0].number, found[shown - 1].number)
         return ToolResult("\n".join(rows), source=source)
 
     return await run_in_steps(text)
 
 
-def _stopped_note(stopped: Stopped, offset: int, total: int) -> str:
-    """Which lines were searched, and how to go on."""
-    searched = f"lines {offset:,}-{stopped.number - 1:,} of {total:,} were searched"
-    if not stopped.error.line_too_long:
-        return f"{searched}, which took the CPU time of one search; next: offset={stopped.number}"
-    after = f"; next: offset={stopped.number + 1}" if stopped.number < total else ""
-    return f"{searched}, but not line {stopped.number:,}: {stopped.error}{after}"
+def _rest_of(matches: Matches, offset: int) -> str:
+    """What was left out, and how to go on; empty: nothing."""
+    go_on = "" if matches.next_line is None else f"; next: offset={matches.next_line}"
+    stopped = matches.stopped
+    if stopped is None:
+        return f"there are more{go_on}" if go_on else ""
+    searched = f"lines {offset:,}-{stopped.number - 1:,} of {matches.total_lines:,} were searched"
+    if stopped.error.line_too_long:
+        return f"{searched}, but not line {stopped.number:,}: {stopped.error}{go_on}"
+    return f"{searched}, which took the CPU time of one search{go_on}"
 
 
-def _grep_footer(shown: int, more: str | None, missing: str) -> str:
-    """How many lines match; ``more`` says how to go on, None that these are all; ``missing``: what was not stored."""
+def _grep_footer(shown: int, rest: str, missing: str) -> str:
+    """How many lines match; ``rest``: how to go on, empty if these are all; ``missing``: what was not stored."""
     matching = "1 line matches" if shown == 1 else f"{shown:,} lines match"
-    return f"[{matching}{missing}]" if more is None else f"[the first {matching}, {more}{missing}]"
+    return f"[the first {matching}, {rest}{missing}]" if rest else f"[{matching}{missing}]"
 
 
 async def _with_context(
-    reader: ContentReader, matches: list[FoundLine], context_lines: int
+    reader: ContentReader, matches: Sequence[FoundLine], context_lines: int
 ) -> list[list[tuple[Line, str]]]:
     """For each match, the rows that it adds: lines before it that were not shown yet, itself, and lines after it."""
     groups: list[list[tuple[Line, str]]] = []

@@ -12,6 +12,7 @@ three cases:
 
 import re
 from collections.abc import Iterator
+from copy import copy
 from typing import Any, NamedTuple
 
 import re2
@@ -19,7 +20,7 @@ import re2
 from ctxfs.errors import InvalidToolArguments, WorkLimitReached
 from ctxfs.errors.base import quoted
 from ctxfs.text.steps import CpuBudget, checkpoint
-from ctxfs.tools.pattern_prefix import prefix_pattern
+from ctxfs.tools.search.pattern_prefix import prefix_pattern
 
 MAX_PATTERN_CHARS = 1_000
 MAX_CPU_S = 0.8  # with what is not charged, such as reading a line of 100 MB, a second
@@ -102,6 +103,12 @@ class LinePattern:
         self._step_bytes = min(max_step_bytes, max(_MIN_STEP_BYTES, int(_STEP_S / self._worst_s)))
         # \A and \z mean a line's ends here, so they are only right on one line at a time
         self._line_by_line = _ONLY_LINE_BY_LINE.search(pattern) is not None
+
+    def renewed(self) -> "LinePattern":
+        """The same expression with a budget of the same size of which nothing is used."""
+        other = copy(self)
+        other.budget = CpuBudget(self.budget.limit_s)
+        return other
 
     def _compiled(self, pattern: str, max_mem: int) -> Any:
         options = re2.Options()

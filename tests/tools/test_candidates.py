@@ -8,15 +8,15 @@ import anyio
 import pytest
 
 from ctxfs.cli.app import run
-from ctxfs.cli.candidates import may_match, needed_words
 from ctxfs.cli.grep_all import Search, grep_all
 from ctxfs.cli.grep_output import Form
-from ctxfs.cli.item_search import Query
 from ctxfs.context import Context
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.messages import AssistantMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.listing.summary import looked_at
+from ctxfs.tools.search.candidates import may_match, needed_words
+from ctxfs.tools.search.query import Query
 from session_items import claimed_item, make_item, tool_result
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGVsbG8="}}

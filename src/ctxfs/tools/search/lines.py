@@ -10,8 +10,8 @@ from itertools import islice
 
 from ctxfs.text.steps import checkpoint
 from ctxfs.text.utf8 import Utf8Decoder, whole_characters
-from ctxfs.tools.line_pattern import LinePattern, Match, SearchStopped
 from ctxfs.tools.paging import Line
+from ctxfs.tools.search.line_pattern import LinePattern, Match, SearchStopped
 
 CHUNK_BYTES = 1_048_576
 _SHOWN_CHARS = 400

@@ -1,0 +1,88 @@
+"""The page's search: hits are streamed, nothing is found twice or missed, and one bad session hides no other."""
+
+from pathlib import Path
+
+import pytest
+
+from ctxfs import ContextFileSystem
+from ctxfs.session.listing.catalogue import list_summaries
+from ctxfs.storage import LocalSessions
+from ctxfs.storage.local import LocalStore
+from ctxfs.tools.search.sessions import Problem
+from ctxfs.view import search as module
+from ctxfs.view.overview import chosen_rows
+from ctxfs.view.search import FoundItem, Progress, search_sessions
+from session_items import tool_result
+
+pytestmark = pytest.mark.anyio
+ITEMS = 4
+
+
+class Watched(LocalSessions):
+    """Remembers which sessions were asked for."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.asked: list[str] = []
+
+    def store(self, session_id: str) -> LocalStore:
+        self.asked.append(session_id)
+        return super().store(session_id)
+
+
+@pytest.fixture
+async def stores(tmp_path: Path) -> Watched:
+    for name in ("s1", "s2", "s3"):
+        async with ContextFileSystem(name, root_path=tmp_path) as fs:
+            for n in range(ITEMS):
+                await fs.writer.store([tool_result(fs, f"needle {n} at {name}\n" * 5)])
+    return Watched(tmp_path)
+
+
+async def found(stores: Watched, pattern: str, **where: int) -> list[FoundItem | Problem | Progress]:
+    rows = chosen_rows(await list_summaries(stores), sort="name")
+    return [one async for one in search_sessions(stores, rows, pattern, **where)]
+
+
+async def test_a_hit_is_there_before_the_next_session_is_opened(stores: Watched) -> None:
+    rows = chosen_rows(await list_summaries(stores), sort="name")
+    stores.asked.clear()
+    searched = search_sessions(stores, rows, "needle")
+    first = await anext(searched)
+    assert isinstance(first, FoundItem)
+    assert (first.session_id, [line.text for line in first.lines], first.more) == ("s1", ["needle 0 at s1"] * 3, True)
+    assert stores.asked == ["s1"]
+    await searched.aclose()
+    assert stores.asked == ["s1"], "who leaves ends the search"
+
+
+async def test_a_session_without_the_words_is_not_opened(stores: Watched) -> None:
+    await list_summaries(stores)
+    stores.asked.clear()
+    assert [one.session_id for one in await found(stores, "needle 2 at s2") if isinstance(one, FoundItem)] == ["s2"]
+    assert stores.asked == ["s2"]
+
+
+async def test_a_search_that_is_continued_finds_each_item_once(
+    stores: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_ITEMS", 3)
+    seen: list[tuple[str, str]] = []
+    where = {"first": 0, "skip": 0}
+    for _ in range(10):
+        page = await found(stores, "needle", **where)
+        seen += [(one.session_id, one.item_id) for one in page if isinstance(one, FoundItem)]
+        end = page[-1]
+        assert isinstance(end, Progress)
+        assert end.ended
+        if end.next_place is None:
+            break
+        where = {"first": end.next_place, "skip": end.skip}
+    assert len(seen) == len(set(seen)) == 3 * ITEMS
+
+
+async def test_one_bad_session_hides_no_other(stores: Watched) -> None:
+    (stores.directory / "s1").chmod(0o777)
+    page = await found(stores, "needle")
+    assert ["s1" in one.text for one in page if isinstance(one, Problem)] == [True]
+    assert {one.session_id for one in page if isinstance(one, FoundItem)} == {"s2", "s3"}
