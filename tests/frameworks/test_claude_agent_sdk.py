@@ -13,7 +13,7 @@ from claude_agent_sdk import ClaudeAgentOptions, InMemorySessionStore, ResultMes
 from ctxfs.adapters.claude_agent_sdk import CtxfsHooks
 from ctxfs.context import Histories, History, Part
 from ctxfs.errors import ConfigError
-from ctxfs.messages import ToolCall
+from ctxfs.messages import ToolCall, default_counter
 from ctxfs.testing import MessagesServer
 from frameworks import flow
 from frameworks.conformance import AdapterConformance
@@ -175,6 +175,25 @@ def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:
     assert wrong["is_error"]
     assert "pattern" in wrong["content"][0]["text"]
     assert "no item 'nothing' in this session" in unknown["content"][0]["text"]
+
+
+def test_what_claude_code_sends_besides_a_transcript_is_counted(tmp_path: Path) -> None:
+    """By what its first request was billed for: the transcript has neither its prompt nor its tools."""
+    usage = {"input_tokens": 4, "cache_creation_input_tokens": 20_000, "cache_read_input_tokens": 3_000}
+    question = {"role": "user", "content": "Go on. " * 1_000}
+    later = {"role": "assistant", "content": "More.", "usage": {"input_tokens": 90_000}}
+    messages = [question, {"role": "assistant", "content": "Done.", "usage": usage}, question, later, question]
+
+    class Kept(InMemorySessionStore):
+        async def load(self, key: Any) -> Any:
+            return [{"type": "said", "message": message} for message in messages]
+
+    with History("t", root_path=tmp_path) as history:
+        store = CtxfsHooks(history).session_store(Kept())
+        asyncio.run(store.load({"project_key": "p", "session_id": "s"}))
+        (used,) = history._core._branches.values()  # noqa: SLF001 - a history so small shows it by no decision
+    beside = 23_004 - default_counter().count("Go on. " * 1_000)
+    assert beside - 100 < used.overhead_tokens <= beside
 
 
 def test_a_store_has_what_the_store_behind_it_has(tmp_path: Path) -> None:

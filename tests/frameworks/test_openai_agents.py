@@ -2,13 +2,16 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agents import Agent, ModelResponse, RunConfig, Runner, SQLiteSession, Usage, function_tool
+from agents.mcp import MCPServerStdio
 from agents.models.interface import Model
 from agents.run import CallModelData, ModelInputData
+from mcp.types import Tool as MCPTool
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
@@ -16,10 +19,12 @@ from openai.types.responses import (
     ResponseOutputMessage,
     ResponseOutputText,
 )
+from pydantic import BaseModel
 
 from ctxfs.adapters.openai_agents import CtxfsFilter
 from ctxfs.context import Histories, History, Part
 from ctxfs.errors import ConfigError
+from ctxfs.messages import default_counter
 from frameworks import flow
 from frameworks.conformance import AdapterConformance, text_of, with_text
 
@@ -204,6 +209,48 @@ def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:
     assert "Error: Expecting property name" in result.final_output
     assert "pattern" in result.final_output
     assert "no item 'nothing' in this session" in result.final_output
+
+
+class Answer(BaseModel):
+    """What an agent answers."""
+
+    line_that_says_so: str
+    how_sure: float
+
+
+class Served(MCPServerStdio):
+    """A server with one tool, which notes how often it is asked for its tools."""
+
+    asked = 0
+
+    async def list_tools(self, *_: Any, **__: Any) -> Any:
+        self.asked += 1
+        tool = {"name": "read_file", "description": "Read a file. " * 400, "inputSchema": {"type": "object"}}
+        return [MCPTool.model_validate(tool)]
+
+
+def test_all_that_a_request_holds_besides_its_items_is_counted(tmp_path: Path) -> None:
+    """The prompt, the tools, those of MCP servers, hand-overs, and the schema of the answer."""
+    server = Served({"command": sys.executable, "args": ["-c", "never started"]}, name="files")
+    with History(root_path=tmp_path) as history:
+        ctxfs = CtxfsFilter(history)
+        plain: Any = Agent(name="plain", instructions=flow.LONG_PROMPT, tools=[*ctxfs.tools])
+        other: Any = Agent(name="other", handoff_description="It knows the logs. " * 400)
+        full = plain.clone(name="full", mcp_servers=[server], handoffs=[other], output_type=Answer)
+
+        def overhead(agent: Any) -> int:
+            given = CallModelData(ModelInputData([{"role": "user", "content": "Go."}], flow.LONG_PROMPT), agent, None)
+            asyncio.run(ctxfs(given))
+            return history._core._branches[agent.name].overhead_tokens  # noqa: SLF001 - as flow.check_overhead
+
+        few = overhead(plain)
+        flow.check_overhead(history)
+        many = [overhead(full) for _ in range(2)]
+    count = default_counter().count
+    added = count("Read a file. " * 400) + count("It knows the logs. " * 400) + count("line_that_says_so how_sure")
+    assert many[0] == many[1]
+    assert added <= many[0] - few < 1.2 * added + 300
+    assert server.asked == 1, "not at each call"
 
 
 def test_what_is_no_history_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import importlib
 import json
 import logging
 import os
@@ -26,6 +27,7 @@ from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.errors import CtxfsError
 from ctxfs.messages import ToolCall, default_counter
 from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.messages.models.known import known_models
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ItemAdded
 from ctxfs.storage.local_sessions import LocalSessions
@@ -287,7 +289,10 @@ def _end(root: Path, way: str, number: int, draw: random.Random) -> None:
 
 def main(directory: str, way: str, first: str, number: str, broken: str = "") -> None:
     """End programs, and print how many, how much they had acknowledged, and what was wrong."""
-    default_counter()  # loaded once, before the first program
+    default_counter()  # loaded once, before the first program, and so is all else that programs would load each
+    known_models()
+    for backend in ("asyncio", "trio"):
+        importlib.import_module(f"anyio._backends._{backend}")
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore", ResourceWarning)
     wrong: list[str] = []

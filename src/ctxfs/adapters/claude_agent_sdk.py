@@ -5,9 +5,13 @@ resumed.
 """
 
 import logging
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final, cast
 
+from anyio import to_thread
+
+from ctxfs.adapters.beside import beside_tokens
 from ctxfs.adapters.extras import needs
 from ctxfs.context.history.history import History
 from ctxfs.context.history.pool import require_history
@@ -23,6 +27,7 @@ __all__ = ["CtxfsHooks"]
 _log = logging.getLogger("ctxfs.adapters")
 
 _SERVER = "ctxfs"
+_PROMPT: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 _TOOLS = "Bash|BashOutput|TaskOutput|Grep|Glob|WebFetch|WebSearch|Task|Agent|mcp__.*"
 """The tools whose output may be replaced. What Read, Edit and Write show is in a file already."""
 
@@ -109,10 +114,29 @@ class _Store:
         said = [entry for entry in entries or () if _is_said(entry)]
         if entries is None or not said:
             return entries
-        body = {"messages": [entry["message"] for entry in said]}
-        sent = await self._history.amessages(body, branch=key.get("subpath") or "")
+        messages = [entry["message"] for entry in said]
+        overhead = await _beside(messages)
+        branch = key.get("subpath") or ""
+        body = {"messages": messages}
+        rewritten = partial(self._history.rewritten, "messages", body, branch=branch, overhead_tokens=overhead)
+        sent, _ = await to_thread.run_sync(rewritten)
         new = iter(sent["messages"])
         return [{**entry, "message": next(new)} if _is_said(entry) else entry for entry in entries]
+
+
+async def _beside(messages: Sequence[Mapping[str, Any]]) -> int:
+    """The tokens of Claude Code's own prompt and tools, which no transcript has; 0: no reply has its usage.
+
+    It is what the first request was billed for besides its messages: nothing was replaced in them yet.
+    """
+    for number, message in enumerate(messages):
+        usage = message.get("usage")
+        if not isinstance(usage, Mapping):
+            continue
+        billed = sum(usage.get(kind) or 0 for kind in _PROMPT)
+        said = [[one["role"], one["content"]] for one in messages[:number]]
+        return max(0, billed - await beside_tokens(*said))
+    return 0
 
 
 def _is_said(entry: Mapping[str, Any]) -> bool:

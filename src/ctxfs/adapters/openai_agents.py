@@ -14,13 +14,18 @@ from ctxfs.tools.base import Tool
 with needs("openai_agents"):
     from agents import (
         Agent,
+        AgentOutputSchema,
+        AgentOutputSchemaBase,
         FunctionTool,
+        Handoff,
+        RunContextWrapper,
         RunHooks,
         ToolGuardrailFunctionOutput,
         ToolOutputGuardrail,
         ToolOutputGuardrailData,
         ToolOutputImage,
         ToolOutputText,
+        handoff,
     )
     from agents.run import CallModelData, ModelInputData
 
@@ -40,15 +45,27 @@ class CtxfsFilter(RunHooks[Any]):
     def __init__(self, history: History) -> None:
         require_history(history)
         self.history = history
+        self._of_servers: dict[tuple[str, ...], list[Any]] = {}
 
     async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
         """Return the input to send."""
         given = data.model_data
         _check_calls(given.input)
-        tools = [_schema(tool) for tool in data.agent.tools if isinstance(tool, FunctionTool)]
-        body = {"input": given.input, "instructions": given.instructions, "tools": tools}
+        agent = data.agent
+        tools = [_schema(tool) for tool in agent.tools if isinstance(tool, FunctionTool)]
+        tools += await self._served(agent, data.context)
+        tools += [_handing_over(one) for one in agent.handoffs]
+        body = {"input": given.input, "instructions": given.instructions, "tools": tools, "text": _output_of(agent)}
         sent = await self.history.aresponses(body, branch=data.agent.name)
         return ModelInputData(input=sent["input"], instructions=given.instructions)
+
+    async def _served(self, agent: Agent[Any], context: Any) -> list[Any]:
+        """The schemas of the tools of an agent's MCP servers, which are asked once: the SDK asks them at each call."""
+        key = (agent.name, *[server.name for server in agent.mcp_servers])
+        if agent.mcp_servers and key not in self._of_servers:
+            found = await agent.get_mcp_tools(RunContextWrapper(context))
+            self._of_servers[key] = [_schema(tool) for tool in found if isinstance(tool, FunctionTool)]
+        return self._of_servers.get(key, [])
 
     async def on_llm_end(self, context: Any, agent: Agent[Any], response: Any) -> None:  # noqa: ARG002
         """Record what was billed."""
@@ -87,6 +104,21 @@ class CtxfsFilter(RunHooks[Any]):
 
 def _schema(tool: FunctionTool) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "parameters": tool.params_json_schema}
+
+
+def _handing_over(to: Agent[Any] | Handoff[Any, Any]) -> dict[str, Any]:
+    """The schema of the tool with which a model hands over to another agent."""
+    found = to if isinstance(to, Handoff) else handoff(to)
+    return {"name": found.tool_name, "description": found.tool_description, "parameters": found.input_json_schema}
+
+
+def _output_of(agent: Agent[Any]) -> dict[str, Any] | None:
+    """The schema of an agent's answers; None: they are text."""
+    kind = agent.output_type
+    if kind is None or kind is str:
+        return None
+    schema = kind if isinstance(kind, AgentOutputSchemaBase) else AgentOutputSchema(kind)
+    return None if schema.is_plain_text() else schema.json_schema()
 
 
 def _check_calls(items: Sequence[Any]) -> None:

@@ -294,15 +294,20 @@ class History:
         """``responses``, awaited."""
         return await to_thread.run_sync(partial(self.responses, body, branch=branch))
 
-    def rewritten(self, api: Api, body: Body, *, branch: str = "") -> tuple[Body, Edits]:
-        """Return what the method named ``api`` returns, and the edits in it."""
+    def rewritten(self, api: Api, body: Body, *, branch: str = "", overhead_tokens: int = 0) -> tuple[Body, Edits]:
+        """Return what the method named ``api`` returns, and the edits in it.
+
+        ``overhead_tokens``: the size of what the request will hold and ``body`` does not.
+        """
         view = VIEWS[api]
         require_text("branch", branch)
         parts, is_own = self._memories.parts_of(api, body, branch)
         self._settings.warn_of_model(body.get("model"))
         beside = view.beside(body)
         with self._core.used():
-            overhead = self._core.counting.count(json_codec.dumps_text(beside)) if beside else 0
+            overhead = overhead_tokens
+            if beside:
+                overhead += self._core.counting.count(json_codec.dumps_text(beside))
             tools, host = tools_in(body), view.host_cache(body)
             can_read = self._can_read(tools)
             edits = self._core.rewrite(

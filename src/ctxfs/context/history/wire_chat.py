@@ -118,7 +118,7 @@ def _edited_call(call: Mapping[str, Any], new: Replacement) -> Mapping[str, Any]
 
 
 def _beside(body: Body) -> Any:
-    return {key: body[key] for key in ("tools", "functions") if body.get(key)}
+    return {key: body[key] for key in ("tools", "functions", "response_format") if body.get(key)}
 
 
 def _host_cache(body: Body) -> HostCache:

@@ -90,7 +90,7 @@ def _marked(new: Replacement, old: Any) -> Any:
 
 
 def _beside(body: Body) -> Any:
-    return {key: body[key] for key in ("system", "tools") if body.get(key)}
+    return {key: body[key] for key in ("system", "tools", "output_config") if body.get(key)}
 
 
 def _host_cache(body: Body) -> HostCache:

@@ -97,7 +97,7 @@ def _new_text(part: Block, text: str | None) -> Block:
 
 
 def _beside(body: Body) -> Any:
-    return {key: body[key] for key in ("instructions", "tools") if body.get(key)}
+    return {key: body[key] for key in ("instructions", "tools", "text") if body.get(key)}
 
 
 RESPONSES = WireView(_parts_of, _applied, _beside)
