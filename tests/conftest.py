@@ -13,12 +13,11 @@ from hypothesis import HealthCheck, settings
 
 import loopback_only
 from prove.parts import MEMORY
-from pure_core_coverage import PURE_CORE
+from pure_core_coverage import measured_folders
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
-MEASURED = {Path(module).parent.name for module in PURE_CORE}
-"""The packages with modules of the pure core, by the name that the folder of their tests has, too."""
+MEASURED = measured_folders()
 
 SCHEDULES = {
     *("agent", "cleanup", "content", "context", "history", "llm", "prove", "session", "storage", "testing", "text"),

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from pure_core_coverage import PURE_MODULES, PURE_ROOMS, measured_folders
+
+TESTS = Path(__file__).resolve().parent
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 CORE = ("errors", "text", "messages", "eviction", "storage", "session", "tools", "context", "agent")
@@ -129,6 +132,15 @@ def test_the_core_never_imports_around_and_rooms_around_do_not_import_each_other
         if name not in FACADES and room_of(name) not in allowed(room_of(module))
     }
     assert not wrong
+
+
+def test_the_pure_core_and_the_folders_of_its_tests_are_there() -> None:
+    """``scripts/pure_core_coverage.py`` measures them at the end of a long run."""
+    assert not [name for name in PURE_MODULES if not (SOURCE / "ctxfs" / name).is_file()]
+    assert set(PURE_ROOMS) <= set(CORE)
+    assert not [name for name in PURE_MODULES if room_of(name.replace("/", ".")) in PURE_ROOMS]
+    folders = {path.parent.name for path in TESTS.rglob("test_*.py")}
+    assert not measured_folders() - folders
 
 
 def test_the_architecture_page_shows_every_room_in_order() -> None:

@@ -201,3 +201,14 @@ def test_many_calls_are_few_sums_and_expect_no_less() -> None:
     assert sum(summed.sums.values()) == pytest.approx(10)
     exactly = sum(0.01 * read_backs_in(1_000 - came + 1, 8) for came in range(1_000))
     assert exactly <= summed.expected(1_000, 8) <= 1.1 * exactly
+
+
+def test_what_stands_for_the_first_item_of_a_block_counts_with_the_last_one_of_the_block_before() -> None:
+    ledger = Ledger(parameters=BOLD)
+    for number in range(70):
+        ledger.added([item(str(number)), 7])
+    ledger.evicted(["3"])
+    assert ledger.held["2"].tokens_after == ledger.held["69"].tokens_after + 50 + 7
+    ledger.evicted(["64"])
+    assert ledger.held["63"].tokens_after == 7 + 50 + 7
+    assert ledger.held["65"].tokens_after == 7

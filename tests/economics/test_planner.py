@@ -216,6 +216,46 @@ def test_blocks_leave_out_nothing_that_an_item_alone_would_not(
     assert before - after.saved == pytest.approx(found.rewrite_cost)
 
 
+def many(count: int, **more: Any) -> Ledger:
+    """So many items that came one after the other, some blocks of them, and the calls since then."""
+    ledger = Ledger(parameters=BOLD)
+    for number in range(count):
+        ledger.added([item(str(number), **more), 20]).replied([10])
+    return later(ledger, 100)
+
+
+def test_blocks_of_which_all_are_ripe_leave_as_a_whole() -> None:
+    ledger = many(200)
+    found = plan(ledger)
+    assert found.item_ids == tuple(map(str, range(200)))
+    assert found.tokens_freed == 200 * 5_950
+    assert ledger.saved - ledger.copy().evicted(found.item_ids).saved == pytest.approx(found.rewrite_cost)
+
+
+@pytest.mark.parametrize("quiet", range(0, 60, 4))
+def test_what_leaves_of_blocks_costs_what_the_plan_says(quiet: int) -> None:
+    ledger = Ledger(parameters=BOLD)
+    for number in range(200):
+        ledger.added([file(str(number), 1_000), 20])
+    later(ledger.replied([10]), quiet)
+    found = plan(ledger)
+    assert ledger.saved - ledger.copy().evicted(found.item_ids).saved == pytest.approx(found.rewrite_cost)
+
+
+def test_blocks_of_pinned_items_stay() -> None:
+    assert not plan(many(200, pinned=True))
+
+
+def test_a_plan_looks_at_what_is_left_of_blocks() -> None:
+    ledger = many(200)
+    gone = [str(number) for number in range(200) if number % 10]
+    ledger.evicted(gone)
+    assert list(ledger.held) == [str(number) for number in range(0, 200, 10)]
+    left = plan(ledger)
+    assert left.item_ids == tuple(ledger.held)
+    assert left.rewrite_cost == pytest.approx(ledger.saved - ledger.copy().evicted(left.item_ids).saved)
+
+
 # The bound -----------------------------------------------------------------------------------------------------------
 
 

@@ -110,3 +110,10 @@ def test_a_placeholder_that_is_not_smaller_leaves_the_result_whole() -> None:
         result(), path_of=lambda _: "/" + "d" * 4 * tokens, counter=COUNTER
     )
     assert decided is None
+
+
+def test_a_preview_of_the_beginning_of_an_output_says_that_it_is_in_part() -> None:
+    preview = Preview(rule=RULE, tools=("Read",))
+    leaving = preview.decide(replace(result(), full_bytes=10**9), path_of=path_of, counter=COUNTER)
+    assert leaving is not None
+    assert f"in part, the first {len(TEXT):,} of 1,000,000,000 bytes" in leaving.build().placeholder

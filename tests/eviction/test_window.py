@@ -22,7 +22,7 @@ from ctxfs.eviction.summary import summary_text
 from ctxfs.eviction.window import CompactionController, Window
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.base import Reply, Usage
-from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.items import ContentRange, ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.messages.tokens import count_content
 from ctxfs.session.records import CallMade
@@ -819,3 +819,11 @@ def test_types_are_compacted_in_their_order_until_enough_is_free() -> None:
     plan = compacted([*earlier, user, reply, result], 99_999, both)
     assert [o.item_id for o in plan.offloads] == ["large"]
     assert plan.first_changed == "a0", "the archive begins before the other item"
+
+
+def test_a_read_back_that_nobody_has_seen_keeps_the_placeholder_that_names_its_range() -> None:
+    source = ContentRange(item_id="c", path="/s/c", first_line=1, last_line=9)
+    item = make_item("t", ToolMessage("t", "Read", "More words.\n" * 5_000), 15_000, 30, source=source)
+    context = Holder([item])
+    context.fit(window())
+    assert context.items[0].message.content == item.placeholder

@@ -72,7 +72,15 @@ def test_what_is_no_array_is_refused(text: str, window_chars: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['["' + "x" * 99, '["' + "x" * 99 + '"', "[" + "[" * 200_000, '[{"a' + "b" * 99 + '" 1}]']
+    "text",
+    [
+        '["' + "x" * 99,
+        '["' + "x" * 99 + '"',
+        '["' + "x" * 99 + '\\q"]',
+        '["' + "x" * 99 + '\\uzz"]',
+        "[" + "[" * 200_000,
+        '[{"a' + "b" * 99 + '" 1}]',
+    ],
 )
 def test_long_texts_that_break_off_are_refused(text: str) -> None:
     with pytest.raises(ValueError):

@@ -1,10 +1,11 @@
 """The legacy function-call form: written, read back, and run through the agent's own loop."""
 
 import json
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.errors import ConfigError, InvalidFunctionCall, ReplyIncomplete
 from ctxfs.messages import TextDelta
-from ctxfs.messages.base import ModelRequest, Reply, Retrying, ToolSchema
+from ctxfs.messages.base import ModelEvent, ModelRequest, Reply, Retrying, ToolSchema
 from ctxfs.messages.legacy import LegacyToolCalls, parse_reply, render_call, render_record, to_text_request
-from ctxfs.messages.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+from ctxfs.messages.messages import AssistantMessage, Block, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.messages.serialize import to_messages_body
 from ctxfs.testing import Cut, ScriptedModel
 from ctxfs.tools import Materialize
@@ -202,6 +203,53 @@ def test_what_is_shown_is_the_text_before_the_first_call(pieces: list[str]) -> N
     shown = _Shown()
     seen = "".join(shown.feed(piece) for piece in pieces) + shown.finish()
     assert seen == (text if found is None else text[: found.start()])
+
+
+def test_nothing_after_a_call_is_shown() -> None:
+    from ctxfs.messages.legacy import _Shown
+
+    shown = _Shown()
+    assert [shown.feed(piece) for piece in ("a\n", "  <function", "_call>{}", "b")] == ["a\n", "", "", ""]
+    assert shown.finish() == ""
+
+
+@pytest.mark.anyio
+async def test_what_might_have_become_a_call_is_shown_at_the_end() -> None:
+    shown, _ = await replies(LegacyToolCalls(ScriptedModel(["I look.\n<function"])))
+    assert shown == "I look.\n<function"
+
+
+@pytest.mark.anyio
+async def test_a_call_of_a_model_that_was_given_no_function_is_a_typed_error() -> None:
+    model = ScriptedModel([[ToolCall("ls", {"path": "."})]])
+    with pytest.raises(InvalidFunctionCall, match="was not given any function"):
+        await replies(LegacyToolCalls(model, repairs=0))
+
+
+class Interrupted(ScriptedModel):
+    """Ends without a reply."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        yield TextDelta("I lo")
+
+
+@pytest.mark.anyio
+async def test_a_stream_without_a_reply_ends_without_one() -> None:
+    request = ModelRequest(messages=(UserMessage("go"),))
+    assert [event async for event in LegacyToolCalls(Interrupted([])).stream(request)] == [TextDelta("I lo")]
+
+
+@pytest.mark.parametrize("content", ["Be brief.", ({"type": "text", "text": "Be brief."},)])
+def test_functions_are_described_after_the_system_prompt(content: Any) -> None:
+    tool_given = ToolSchema(name="ls", description="List files", input_schema={"type": "object"})
+    call = {"type": "tool_use", "id": "c1", "name": "ls", "input": {}}
+    messages = (SystemMessage(content), UserMessage("go"), AssistantMessage((call,)))
+    sent = to_text_request(ModelRequest(messages=messages, tools=(tool_given,)))
+    given, described = cast("tuple[Block, ...]", sent.messages[0].content)
+    assert given == {"type": "text", "text": "Be brief."}
+    assert '"name":"ls"' in described["text"]
+    unanswered = render_call(ToolCall("ls", {}, "c1"))
+    assert sent.messages[2].content == ({"type": "text", "text": unanswered},)
 
 
 # Through the loop ----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import pytest
 
 from ctxfs.messages import ToolSchema
+from ctxfs.messages.wire_names import tool_names
 from ctxfs.testing.chat_invariants import violations as chat_violations
 from ctxfs.testing.invariants import violations as messages_violations
 from ctxfs.testing.responses_invariants import violations as responses_violations
@@ -24,3 +25,14 @@ def test_what_is_returned_may_be_changed(form: str) -> None:
     getattr(TOOL, form)().clear()
     assert getattr(TOOL, form)()
     assert "integer" in str(getattr(TOOL, form)())
+
+
+def test_the_names_of_tools_are_found_in_each_apis_form() -> None:
+    definitions = [
+        {"name": "a"},
+        {"type": "function", "function": {"name": "b"}},
+        {"type": "web_search"},
+        "c",
+        {"name": 5},
+    ]
+    assert tool_names(definitions) == ["a", "b"]

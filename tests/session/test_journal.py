@@ -34,7 +34,7 @@ from ctxfs.session.records import (
 )
 from ctxfs.session.state import SessionState, fold
 from ctxfs.text.jsontext import codec as json_codec
-from session_items import forged_line, make_item
+from session_items import forged_line, make_item, stored_record
 
 IDS = st.sampled_from(["a", "b", "c", "d"])
 CLEAN = CONTENTS.filter(lambda content: not has_pairs(content))
@@ -395,12 +395,13 @@ def test_a_line_that_was_written_again_with_more_adds_what_is_new() -> None:
         added("a", "other content"),
         CallMade(number=1, usage=Usage(input_tokens=6), model="m"),
         SessionStarted(session_id="s", started_at=2.0),
+        stored_record("a", size_bytes=6),
     ],
 )
 def test_a_line_that_contradicts_the_one_before_it_is_damage(other: Record) -> None:
     """Two writers that no lock kept apart, for example: nothing of the second line counts."""
     call = CallMade(number=1, usage=Usage(input_tokens=5), model="m")
-    first: list[Record] = [SessionStarted(session_id="s", started_at=1.0), added("a"), call]
+    first: list[Record] = [SessionStarted(session_id="s", started_at=1.0), added("a"), stored_record("a"), call]
     found = scan(encode_line(1, first) + encode_line(1, [added("b"), other]))
     assert found.records == tuple(first)
     assert [damage.reason for damage in found.damages] == ["line 1 comes after another line 1, and contradicts it"]

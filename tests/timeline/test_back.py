@@ -29,7 +29,7 @@ from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage, User
 from ctxfs.session import erase, prune_session
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ContentRemoved, ItemAdded, Pinned, Record, Removed, Replaced, Undone
-from ctxfs.session.timeline.back import Back, undone
+from ctxfs.session.timeline.back import Back, pinned, undone
 from ctxfs.session.timeline.costs import account
 from ctxfs.session.timeline.reading import read_timeline
 from ctxfs.session.timeline.timeline import Timeline
@@ -641,3 +641,22 @@ async def test_what_is_pinned_where_it_stands_is_kept_by_every_rule_and_after_a_
         await called(ctx, 19)
         await ctx.messages()
         assert item_of(ctx, kept).destroyed
+
+
+def test_placeholders_that_grow_give_back_what_each_change_had_freed() -> None:
+    """Nothing is freed once the placeholder has as many tokens as the content, however it came to that."""
+    item = make_item("c1", ToolMessage("c1", "log", TEXT), 900)
+    records: list[Record] = [ItemAdded(item=item)]
+    records += [
+        Replaced(item_id="c1", content="…", token_count=tokens, path="x", destroyed=True, reason="due")
+        for tokens in (60, 900, 950)
+    ]
+    assert [one.tokens_after for one in account(records[:2]).departures] == [60]
+    assert account(records[:3]).departures == account(records).departures == ()
+
+
+def test_what_is_pinned_is_pinned_once() -> None:
+    records: list[Record] = [ItemAdded(item=make_item("c1", ToolMessage("c1", "log", TEXT), 900))]
+    first = pinned(records, "c1")
+    assert list(first.records) == [Pinned(item_ids=("c1",))]
+    assert not pinned([*records, *first.records], "c1").records

@@ -1,6 +1,7 @@
 """One reading of a journal: whatever the journal holds, every fold of it runs, and they agree."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.errors import CtxfsError
+from ctxfs.eviction.economics.plans import Why
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ContentRange, ItemType
 from ctxfs.messages.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
@@ -269,3 +271,62 @@ def test_archives_that_hold_each_other_end(holds: tuple[str, str]) -> None:
     with pytest.raises(CtxfsError):
         undone([*records, Removed(item_ids=("c",), reason="gone")], "change_9")
     assert restored(records, "c").item_ids == ("c",)
+
+
+REPLY = ItemAdded(item=make_item("d", AssistantMessage("done")))
+
+
+def test_what_entered_as_a_placeholder_was_never_in_a_request() -> None:
+    preview = make_item("c", ToolMessage("b", "log", "…"), 40, content_tokens=900, destroyed=True)
+    lives = Lives().take_all([ItemAdded(item=preview), REPLY])
+    (call,) = lives.calls
+    assert (call.tokens, call.evicted) == (40, 860)
+
+
+def test_items_that_left_for_an_archive_that_is_not_there_are_evicted_as_a_whole() -> None:
+    lives = Lives().take_all(
+        [
+            ItemAdded(item=make_item("a", UserMessage("go"), 700)),
+            Removed(item_ids=("a",), reason="full", archive="lost"),
+            REPLY,
+        ]
+    )
+    assert [(call.tokens, call.evicted) for call in lives.calls] == [(0, 700)]
+    assert lives.lives["a"].archive == "lost"
+
+
+def decided(reason: str, *, sent: bool) -> Decided:
+    return Decided(
+        kind="result",
+        call_id="x",
+        sha256="0",
+        item_id="part_1",
+        content="…",
+        tokens_before=700,
+        tokens=30,
+        reason=reason,
+        sent=sent,
+        tokens_rewritten=400,
+    )
+
+
+@pytest.mark.parametrize(
+    ("decision", "rewritten", "unsent"),
+    [
+        (decided("due", sent=True), 400, 0),
+        (decided(Why.EXPIRED, sent=True), 0, 0),
+        (decided(Why.EXPIRED, sent=False), 0, 670),
+    ],
+)
+def test_a_decision_rewrites_what_was_cached_and_frees_what_was_sent(
+    decision: Decided, rewritten: int, unsent: int
+) -> None:
+    made = CallMade(number=1, usage=Usage(), model="m", counted_tokens=4_000)
+    lives = Lives().take_all([made, decision, made])
+    call = lives.calls[1]
+    assert (call.evicted, call.rewritten, call.unsent) == (670, rewritten, unsent)
+    entered = lives.lives["part_1"].entered
+    lives.take(replace(decision, call_id="y"))  # another part of the same content
+    assert lives.lives["part_1"].entered == entered
+    assert lives.take(made).call == lives.calls[2]
+    assert lives.calls[2].evicted == 2 * 670

@@ -1,6 +1,7 @@
 """What a journal tells of a session, call by call."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -202,3 +203,53 @@ def test_it_is_the_same_record_by_record() -> None:
         assert builder.activity.account is not None  # what is shown meanwhile changes nothing
     assert builder.activity == told(*records)
     assert list(builder.state.items) == ["msg_s", "msg_u", "msg_1", "call_1", "msg_2", "call_2", "msg_3"]
+
+
+def test_what_entered_as_a_placeholder_left_at_once() -> None:
+    life = told(asked(1), result(1, 40, content_tokens=900, destroyed=True)).items["call_1"]
+    assert life.left is not None
+    assert (life.left.kind, life.left.call, life.tokens) == (EventKind.EVICTED, 2, 900)
+
+
+def test_a_placeholder_that_is_shortened_or_archived_left_once() -> None:
+    short = told(*BEGINNING, replaced("call_1", 40), replaced("call_1", 10)).items["call_1"]
+    assert short.left is not None
+    assert (short.left.kind, short.left.tokens_after, len(short.events)) == (EventKind.EVICTED, 10, 2)
+    removed = Removed(item_ids=("msg_1", "call_1"), reason="the window is full", archive="msg_9")
+    archived = told(*BEGINNING, replaced("call_1", 40), removed).items["call_1"]
+    assert archived.left is not None
+    assert archived.left.kind is EventKind.COMPACTED
+
+
+def trims(*trimmed: int) -> Replaced:
+    """The reply ``msg_1`` with two calls, without the arguments of those at ``trimmed``."""
+    blocks = [
+        {"type": "tool_use", "id": f"c{n}", "name": "write", "input": {} if n in trimmed else {"a": n}} for n in (0, 1)
+    ]
+    return Replaced(
+        item_id="msg_1",
+        content=tuple(blocks),
+        token_count=900 - 400 * len(trimmed),
+        path=None,
+        destroyed=False,
+        reason="due",
+        trimmed=trimmed,
+    )
+
+
+def test_arguments_leave_and_come_back_one_by_one_or_with_their_reply() -> None:
+    content = tuple({"type": "tool_use", "id": f"c{n}", "name": "write", "input": {"a": n}} for n in (0, 1))
+    start = (added("msg_1", 900, AssistantMessage(content)), stored_record("c0.input"), stored_record("c1.input"))
+
+    def out(*records: Record) -> list[bool]:
+        items = told(*start, *records).items
+        return [items[item_id].left is not None for item_id in ("c0.input", "c1.input")]
+
+    assert out(trims(0)) == [True, False]
+    assert out(trims(0), trims(0, 1)) == [True, True]
+    assert out(trims(0, 1), replace(trims(0), change=-1)) == [True, False]
+    assert out(trims(0, 1), replace(trims(), change=-1)) == [False, False]
+
+
+def test_what_is_back_is_no_item_if_the_record_of_its_content_is_damaged() -> None:
+    assert told(asked(1), replace(result(1, 900), returned=True)).items.keys() == {"msg_1"}

@@ -154,9 +154,8 @@ class Reduction:
         if self._tokens_before is None:
             self._tokens_before = self.calibration.estimate(view.counted_tokens)
         if answer is not None:
-            if (step := self._answered(view, answer)) is not None:
-                return step
-        elif self._trying is not None and view.counted_tokens < self._counted:
+            return self._answered(view, answer)
+        if self._trying is not None and view.counted_tokens < self._counted:
             self._steps.append(self._trying)
         self._counted = view.counted_tokens
         while self._stages:
@@ -224,7 +223,7 @@ class Reduction:
             reason="the prompt for a summary does not fit the window, however little it quotes of each message"
         )
 
-    def _answered(self, view: View, answer: Reply | ModelError) -> Step | None:
+    def _answered(self, view: View, answer: Reply | ModelError) -> Step:
         if isinstance(answer, PromptTooLong):
             return self._ask(view)
         if isinstance(answer, ModelError):

@@ -82,7 +82,8 @@ class LegacyToolCalls:
         first_id = _next_id(request.messages)
         asked = to_text_request(request)
         spent = Usage()
-        for attempt in range(self._repairs + 1):
+        attempt = 0
+        while True:
             shown = _Shown()
             reply: Reply | None = None
             async with aclosing(self._model.stream(asked)) as events:
@@ -101,7 +102,8 @@ class LegacyToolCalls:
             except InvalidFunctionCall as error:
                 if attempt == self._repairs:
                     raise
-                yield Retrying(attempt=attempt + 1, delay_s=0, reason=str(error))
+                attempt += 1
+                yield Retrying(attempt=attempt, delay_s=0, reason=str(error))
                 again = (AssistantMessage(reply.message.text), UserMessage(_AGAIN.format(error)))
                 asked = replace(asked, messages=(*asked.messages, *again))
                 continue

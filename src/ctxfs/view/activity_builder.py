@@ -267,6 +267,7 @@ class ActivityBuilder:
             for change in changes:
                 if change.is_out:  # it entered as a placeholder
                     self._items[change.item_id].left = Event(call=change.after_call + 1, kind=EventKind.EVICTED)
+                    self._touched.add(change.item_id)
             return
         tokens_after = sum(change.tokens_after for change in changes)
         if first.archive is not None:

@@ -185,7 +185,9 @@ class Ledger:
         passed = 0  # tokens from here on, once all have left
         rewritten = 0
         to_find = len(leaving)
-        for held in self.chain.newest_first():
+        newest_first = self.chain.newest_first()
+        while to_find:
+            held = next(newest_first)
             whole = held.candidate.tokens + held.tokens_after
             unsent -= whole
             passed += whole
@@ -204,8 +206,6 @@ class Ledger:
             self.left[held.id] = (held.came, held.hazard)
             if not held.candidate.hidden_tokens:  # what a preview hides was counted when it came
                 self.open_read_backs.add(held.came, held.hazard)
-            if not to_find:
-                break
         self.chain.take_out({one: self.held[one].candidate.placeholder_tokens for one in leaving})
         whole_prompt = rates.rewrites_all and rewritten > self.new_tokens
         again = max(0, (self.total_tokens if whole_prompt else rewritten) - self.new_tokens)

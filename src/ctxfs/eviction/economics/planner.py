@@ -125,10 +125,6 @@ class Terms:
         risk = held.hazard * self.weight * self.at(held.came).read_backs
         return risk - held.saved_tokens * self.read * self.horizon
 
-    def is_seen_once(self, held: Held) -> bool:
-        """Whether an item can leave without waiting: only the last reply stands behind it."""
-        return held.came == self.seen_once and not held.candidate.pinned
-
     def gain_at_once(self, held: Held, *, is_sent: bool) -> float:
         """What such an item gains before its rewrite: it need not be written, or not again when a batch takes it."""
         staying = self.stay_cost if is_sent else self.stay_cost + self.write

@@ -362,13 +362,13 @@ class Lives:
             return 0, 0
         again = 0
         behind = 0
-        for item in reversed(self.state.items.values()):
+        newest_first = reversed(self.state.items.values())
+        while sought:
+            item = next(newest_first)
             if item.id != reply.id:
                 behind += item.token_count
                 again += item.token_count if self._was_sent(item) else 0
             sought.discard(item.id)
-            if not sought:
-                break
         return again, self._context - reply.token_count - behind
 
     def _bill(self, bill: CallMade) -> None:

@@ -112,6 +112,7 @@ def test_any_text_is_addressed_or_refused(text: str, path: str) -> None:
         ("$." + "a" * 1_000, "at most 1,000"),
         ("$" + "[0]" * 65, "from character"),
         ("$.cols", "no key 'cols' at step 1: the keys are rows, log, odd key"),
+        ("$.rows[-31]", "no element -31 at step 2: it is an array of 30"),
         ("$.rows[99]", "no element 99 at step 2: it is an array of 30"),
         ("$.n.x", "no key 'x' at step 2: it is neither an object nor an array"),
         ("$.none.x", "the object is empty"),

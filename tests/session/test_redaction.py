@@ -56,3 +56,18 @@ def test_what_is_erased_is_never_longer_than_it_was() -> None:
     assert erased("ab") == "[e"
     assert erased([{"type": "image"}]) == "[erased]"
     assert erased({"a": 1}) == {}
+
+
+def test_data_keeps_its_kinds_and_numbers() -> None:
+    redact = Redaction(patterns=["secret|result"])
+    data = {"type": "result", "n": 3, "list": ["secret", ("secret",), None]}
+    assert redact.value(data) == {"type": "result", "n": 3, "list": [REDACTED, (REDACTED,), None]}
+
+
+def test_overlapping_matches_become_one() -> None:
+    assert Redaction(patterns=["abc", "bcd", "b"]).text("xabcdx") == f"x{REDACTED}x"
+
+
+def test_calls_keep_their_names_when_they_are_erased() -> None:
+    call = {"type": "tool_use", "id": "c", "name": "log", "input": {"a": 1}}
+    assert erased([{"type": "text", "text": "I look"}, call]) == [{**call, "input": {}}]

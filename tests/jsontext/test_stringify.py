@@ -23,6 +23,7 @@ NODE = shutil.which("node")
         (-0.0, "0"),
         (1e-7, "1e-7"),
         (0.00001, "0.00001"),
+        (12.5, "12.5"),
         (1e21, "1e+21"),
         (1.2345678901234567e20, "123456789012345670000"),
         (float("nan"), "null"),
@@ -40,3 +41,8 @@ def test_it_writes_what_javascript_writes(values: list[float | str]) -> None:
     program = "process.stdout.write(JSON.stringify(JSON.parse(require('fs').readFileSync(0, 'utf8'))))"
     done = subprocess.run([NODE, "-e", program], input=json.dumps(values).encode(), capture_output=True, check=True)
     assert stringify(values) == done.stdout.decode()
+
+
+def test_what_json_cannot_hold_is_refused() -> None:
+    with pytest.raises(TypeError, match="a key is not text"):
+        stringify({1: 2})
