@@ -39,7 +39,7 @@ def test_an_item_that_left_in_an_archive_is_printed(tmp_path: Path, capfdbinary:
         return code, capfdbinary.readouterr().out
 
     assert ctxfs("cat", "call_0") == (0, RESULT.encode())
-    assert ctxfs("tail", "call_0", "-n", "1") == (0, b"three")
+    assert ctxfs("cat", "call_0", "--tail", "1") == (0, b"three")
     assert ctxfs("cat", "call_0", "--lines", "2:2") == (0, "two, as it was said é\n".encode())
     code, out = ctxfs("cat", "call_0", "--json")
     told = json.loads(out)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ctxfs.cli import checkup
 from ctxfs.cli.app import run
-from ctxfs.cli.checkup import disk_at, packages, unfit
+from ctxfs.cli.doctor import disk_at, kind_of, packages, unfit
 from ctxfs.storage.port import OsFileSystem
 
 
@@ -75,15 +74,15 @@ def test_a_disk_that_cannot_be_written_is_a_problem(doctor: Doctor) -> None:
 
 
 def test_a_disk_in_memory_is_named(tmp_path: Path) -> None:
-    assert disk_at(tmp_path).locks is not False
+    assert disk_at(tmp_path)["locks"] is True
     if not Path("/dev/shm").is_dir():
         pytest.skip("NOT TESTED: there is no file system in memory")
     disk = disk_at(Path("/dev/shm/not/there"))
-    assert (disk.kind, disk.in_memory, disk.directory) == ("tmpfs", True, Path("/dev/shm"))
+    assert (disk["kind"], disk["in_memory"], disk["directory"]) == ("tmpfs", True, "/dev/shm")
 
 
 def test_a_system_that_does_not_name_its_file_systems(tmp_path: Path) -> None:
-    assert checkup._kind_of(tmp_path, tmp_path / "nothing") == ""  # noqa: SLF001 - every system here has such a file
+    assert kind_of(tmp_path, tmp_path / "nothing") == ""
 
 
 def test_a_disk_that_does_not_sync_or_lock_is_a_problem(tmp_path: Path) -> None:
@@ -99,10 +98,10 @@ def test_a_disk_that_does_not_sync_or_lock_is_a_problem(tmp_path: Path) -> None:
         def lock(self, fd: int) -> None:
             raise OSError(95, os.strerror(95))
 
-    assert disk_at(tmp_path, Broken("sync")).problem == "the disk does not sync: Invalid argument"
+    assert disk_at(tmp_path, Broken("sync"))["problem"] == "the disk does not sync: Invalid argument"
     disk = disk_at(tmp_path, Broken("lock"))
-    assert (disk.problem, disk.locks) == (f"files cannot be locked: {os.strerror(95)}", False)
-    assert disk.sync_ms is not None
+    assert (disk["problem"], disk["locks"]) == (f"files cannot be locked: {os.strerror(95)}", False)
+    assert disk["sync_ms"] is not None
 
 
 @pytest.mark.parametrize(
@@ -148,12 +147,11 @@ def test_a_directory_is_tried_with_the_lock_that_sessions_use(doctor: Doctor, tm
         assert json.loads(doctor("--json", "--root", place)[1])["store"] is None
 
 
-def test_a_store_without_tables_needs_no_preparation(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["store", "init", "--store", "s3://bucket/prefix"]) == 0
-    assert capsys.readouterr().out == "s3://bucket/prefix needs no preparation\n"
-    assert run(["store", "init", "--store", "nonsense"]) == 2
-    assert "is not a place for sessions" in capsys.readouterr().err
-    assert run(["store", "drop", "--store", "s3://bucket"]) == 2
+@pytest.mark.parametrize("place", [["--store", "s3://bucket/prefix"], ["--store", "nonsense"], []])
+def test_only_a_database_is_prepared(place: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--init", *place]) == 2
+    said = capsys.readouterr().err
+    assert ("is not a place for sessions" if "nonsense" in place else "--init prepares a database") in said
 
 
 def test_the_memory_of_a_process_is_tried_too(doctor: Doctor, tmp_path: Path) -> None:

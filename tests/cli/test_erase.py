@@ -59,12 +59,12 @@ def test_it_asks_and_erases(ctxfs: Run, tmp_path: Path, monkeypatch: pytest.Monk
     assert code == 0
     assert json.loads(out)["erased"] is True
     assert not holds_it(tmp_path)
-    for asked in (("cat", "s", "msg_001"), ("cat", "s", "msg_001", "--json"), ("tail", "s", "msg_001")):
+    for asked in (("cat", "s", "msg_001"), ("cat", "s", "msg_001", "--json"), ("cat", "s", "msg_001", "--tail", "3")):
         code, _, err = ctxfs(*asked)
         assert code != 0
         assert "by ctxfs erase (a password)" in err
-    assert ctxfs("history", "s", "msg_001")[0] == 0
-    assert ctxfs("verify", "s")[0] == 0
+    assert ctxfs("explain", "s", "msg_001")[0] == 0
+    assert ctxfs("check", "s")[0] == 0
     code, out, _ = ctxfs("erase", "s", "msg_001", "--yes")
     assert out.endswith("1 erased\n")
 

@@ -21,19 +21,13 @@ pytestmark = pytest.mark.slow
 GROUP: Any = typer.main.get_command(app)
 WITHOUT_JSON = {
     "view": "serves a page, or writes one to a file",
-    "completion": "prints a script for a shell",
-    "store": "prints one line: that the store is ready",
     "mcp": "speaks a protocol on standard output",
-    "claude-code": "speaks a protocol on standard output",
     "proxy": "leaves standard output to the program that it runs",
 }
 WITHOUT_ROOT = {
     "replay": "reads recordings",
-    "tune": "reads recordings",
-    "completion": "prints a script, which asks the commands",
-    "store": "prepares a database, and no directory",
 }
-SERVERS = ("mcp", "claude-code", "proxy")
+SERVERS = ("mcp", "proxy")
 ARGUMENTS: Mapping[str, str] = {
     "demo": "{folder}",
     "chat": "Hello --model gpt-4o --base-url {url}",
@@ -41,21 +35,15 @@ ARGUMENTS: Mapping[str, str] = {
     "ls": "last",
     "show": "last",
     "diff": "last 1",
-    "history": "last",
     "restore": "last call_001",
     "undo": "last",
     "pin": "last msg_001",
-    "unpin": "last msg_001",
     "fork": "last --call 1",
     "cat": "last call_001",
-    "tail": "last call_001",
     "grep": "last line",
     "explain": "last",
     "view": "last --export {folder}/page.html",
     "replay": "{folder}/recording.json --policy none",
-    "tune": "{folder}/recording.json {folder}/recording_2.json",
-    "completion": "bash",
-    "verify": "last",
     "check": "",
     "du": "",
     "tag": "last keep",
@@ -64,11 +52,8 @@ ARGUMENTS: Mapping[str, str] = {
     "erase": "last call_001 --yes",
     "export": "last {folder}/new.ctxfs",
     "import": "{folder}/old.ctxfs --as other",
-    "push": "last {bucket}",
-    "pull": "last {bucket}",
-    "store": "init --store {bucket}",
+    "copy": "last --to {bucket}",
     "doctor": "",
-    "rm": "last --yes",
 }
 MESSAGES = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
 
@@ -106,13 +91,6 @@ def arguments(name: str, values: Mapping[str, str]) -> list[str]:
     return [name, *(word.format_map(values) for word in ARGUMENTS[name].split())]
 
 
-def prepared(name: str, values: Mapping[str, str]) -> list[str]:
-    """The arguments of a command, once it finds what it needs."""
-    if name == "pull":
-        assert run(arguments("push", values)) == 0
-    return arguments(name, values)
-
-
 def options(name: str) -> Mapping[str, Any]:
     return {option: param for param in GROUP.commands[name].params for option in param.opts}
 
@@ -146,7 +124,7 @@ def test_no_command_takes_an_option_for_the_directory(
 def test_every_command_follows_the_environment_and_its_json_is_json(
     name: str, values: Mapping[str, str], capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    given = prepared(name, values)
+    given = arguments(name, values)
     capfdbinary.readouterr()
     code = run(given if name in WITHOUT_JSON else [*given, "--json"])
     out, err = capfdbinary.readouterr()
@@ -165,7 +143,7 @@ def test_every_command_follows_the_environment_and_its_json_is_json(
 def test_a_closed_pipe_is_no_error_of_any_command(
     name: str, form: tuple[str, ...], values: Mapping[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    given = [*prepared(name, values), *form]
+    given = [*arguments(name, values), *form]
     capfd.readouterr()
     reader, writer = os.pipe()
     os.close(reader)

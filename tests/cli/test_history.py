@@ -50,7 +50,7 @@ def test_ls_shows_what_stands_for_what(ctxfs: Run) -> None:
 def test_cat_grep_and_verify_read_what_was_replaced(ctxfs: Run) -> None:
     assert ctxfs("cat", "s", "c0") == "words of 0\n" * 400
     assert "words of 1" in ctxfs("grep", "s", "words of 1")
-    assert "2" in ctxfs("verify", "s")
+    assert "2" in ctxfs("check", "s")
 
 
 def test_explain_says_why_and_what_that_saved(ctxfs: Run) -> None:

@@ -201,9 +201,9 @@ def test_cat_lines(ctxfs: Command, session: Session, item: str, lines: str, span
 @pytest.mark.parametrize("item", ["call_001", "call_005"])
 def test_tail(ctxfs: Command, session: Session, item: str) -> None:
     lines = LOG.encode().splitlines(keepends=True)
-    assert ctxfs("tail", "last", item, "--root", session.root).out == b"".join(lines[-10:])
-    assert ctxfs("tail", "last", item, "-n", 3, "--root", session.root).out == b"".join(lines[-3:])
-    assert ctxfs("tail", "last", item, "-n", 9999, "--root", session.root).out == LOG.encode()
+    assert ctxfs("cat", "last", item, "--tail", 10, "--root", session.root).out == b"".join(lines[-10:])
+    assert ctxfs("cat", "last", item, "--tail", 3, "--root", session.root).out == b"".join(lines[-3:])
+    assert ctxfs("cat", "last", item, "--tail", 9999, "--root", session.root).out == LOG.encode()
 
 
 def test_grep_searches_what_left_and_what_is_still_there(ctxfs: Command, session: Session) -> None:
@@ -230,21 +230,21 @@ def test_a_hostile_pattern_ends_at_once(ctxfs: Command, session: Session) -> Non
 
 
 def test_verify(ctxfs: Command, session: Session) -> None:
-    report = loads(ctxfs("verify", "last", "--root", session.root, "--json"))
-    assert report.pop("checked") >= 4
-    assert report == {"session_id": session.session_id, "ok": True, "problems": []}
-    assert b"all as written" in ctxfs("verify", "last", "--root", session.root).out
+    (report,) = loads(ctxfs("check", "last", "--root", session.root, "--json"))
+    assert report.pop("checked") == report.pop("contents") >= 4
+    assert report == {"session_id": session.session_id, "ok": True, "problems": [], "error": None}
+    assert b"all as written" in ctxfs("check", "last", "--root", session.root).out
 
 
 def test_verify_finds_one_changed_byte(ctxfs: Command, session: Session) -> None:
     path = session.path / "tool_result/log/call_001.json"
     path.write_bytes(path.read_bytes().replace(b"request 77 ERROR", b"request 77 ERRER"))
-    result = ctxfs("verify", "last", "--root", session.root)
+    result = ctxfs("check", "last", "--root", session.root)
     assert result.code == 1
     assert "tool_result/log/call_001.json" in result.out.decode()
-    report = ctxfs("verify", "last", "--root", session.root, "--json")
+    report = ctxfs("check", "last", "--root", session.root, "--json")
     assert report.code == 1
-    assert json.loads(report.out)["ok"] is False
+    assert json.loads(report.out)[0]["ok"] is False
     cat = ctxfs("cat", "last", "call_001", "--root", session.root)
     assert (cat.code, cat.out) == (1, b"")
     assert "damaged" in cat.err
@@ -272,9 +272,9 @@ def test_grep_goes_on_after_a_damaged_content(ctxfs: Command, session: Session) 
 
 
 def test_rm_asks_and_removes(ctxfs: Command, session: Session) -> None:
-    assert ctxfs("rm", "last", "--root", session.root).code != 0  # nobody answers
+    assert ctxfs("forget", "last", "--root", session.root).code != 0  # nobody answers
     assert session.path.exists()
-    assert ctxfs("rm", "last", "--yes", "--root", session.root).code == 0
+    assert ctxfs("forget", "last", "--yes", "--root", session.root).code == 0
     assert not session.path.exists()
 
 
@@ -283,9 +283,9 @@ def test_the_beginning_of_an_id_is_enough_and_last_is_what_changed_last(ctxfs: C
     other.mkdir(mode=0o700)
     (other / "journal.jsonl").write_text("")
     os.utime(other / "journal.jsonl", (0, 0))
-    assert session.session_id in ctxfs("verify", "last", "--root", session.root).out.decode()
-    assert session.session_id in ctxfs("verify", session.session_id[:14], "--root", session.root).out.decode()
-    ambiguous = ctxfs("verify", "session_", "--root", session.root)
+    assert session.session_id in ctxfs("check", "last", "--root", session.root).out.decode()
+    assert session.session_id in ctxfs("check", session.session_id[:14], "--root", session.root).out.decode()
+    ambiguous = ctxfs("check", "session_", "--root", session.root)
     assert ambiguous.code == 2
     assert other.name in ambiguous.err
 
@@ -293,9 +293,9 @@ def test_the_beginning_of_an_id_is_enough_and_last_is_what_changed_last(ctxfs: C
 def test_last_is_the_newest_also_when_a_session_has_that_name(ctxfs: Command, session: Session) -> None:
     shutil.copytree(session.path, session.root / "last", copy_function=shutil.copy2)
     os.utime(session.root / "last" / "journal.jsonl", (0, 0))
-    assert session.session_id in ctxfs("verify", "last", "--root", session.root).out.decode()
-    said = ctxfs("verify", "las", "--root", session.root).out.splitlines()
-    assert said[0].startswith(b"index.json: it is the index of another session")
+    assert session.session_id in ctxfs("check", "last", "--root", session.root).out.decode()
+    said = ctxfs("check", "las", "--root", session.root).out.splitlines()
+    assert said[0].startswith(b"last: index.json: it is the index of another session")
     assert said[-1].startswith(b"last: ")
 
 
@@ -321,9 +321,9 @@ def test_lines_are_byte_exact(ctxfs: Command, printed: Path) -> None:
         return ctxfs(arguments[0], "last", "terminal_001", *arguments[1:], "--root", printed).out
 
     every = PRINTED.split(b"\n")
-    assert lines("tail") == lines("cat", "--lines", "1:") == lines("cat") == PRINTED
-    assert lines("tail", "-n", 1) == every[-1]
-    assert lines("tail", "-n", 2) == b"\n".join(every[-2:])
+    assert lines("cat", "--tail", 10) == lines("cat", "--lines", "1:") == lines("cat") == PRINTED
+    assert lines("cat", "--tail", 1) == every[-1]
+    assert lines("cat", "--tail", 2) == b"\n".join(every[-2:])
     assert lines("cat", "--lines", "1:2") == b"\n".join(every[:2]) + b"\n"
 
 
@@ -337,7 +337,7 @@ def test_lines_of_what_is_no_utf8_are_byte_exact(ctxfs: Command, session: Sessio
     ("arguments", "key", "exact"),
     [
         (("cat",), "content", PRINTED),
-        (("tail", "-n", "1"), "content", PRINTED.split(b"\n")[-1]),
+        (("cat", "--tail", "1"), "content", PRINTED.split(b"\n")[-1]),
         (("cat", "--lines", "1"), "content", PRINTED.split(b"\n")[0]),
     ],
 )
@@ -390,8 +390,8 @@ def test_json_of_text_has_no_base64(ctxfs: Command, session: Session) -> None:
         ("grep", "last", "("),
         ("grep", "last", r"(a)\1"),
         ("grep", "last", "x", "--item", "nope"),
-        ("verify", "../" * 3),
-        ("rm", "nope", "--yes"),
+        ("check", "../" * 3),
+        ("forget", "nope", "--yes"),
         ("chat", "--session", "nope"),
         ("demo", "/nowhere"),
     ],
@@ -410,7 +410,7 @@ def test_wrong_use_is_one_line_and_2(ctxfs: Command, session: Session, arguments
         (("frob",), "ctxfs --help"),
         (("--root", "x", "ls"), "ctxfs --help"),
         (("ls",), "ctxfs ls --help"),
-        (("tail", "last", "call_001", "-n", "0"), "ctxfs tail --help"),
+        (("cat", "last", "call_001", "--tail", "0"), "ctxfs cat --help"),
         (("ls", "last", "-x"), "ctxfs ls --help"),
         (("ls", "last", "two\nlines\u202e"), "ctxfs ls --help"),
     ],
@@ -427,7 +427,7 @@ def test_wrong_arguments_are_one_line_and_2(ctxfs: Command, arguments: tuple[str
 def test_without_a_command_it_shows_its_help(ctxfs: Command) -> None:
     result = ctxfs()
     assert (result.code, result.out) == (2, b"")
-    assert "Commands:" in result.err
+    assert "keep tidy  du " in result.err
 
 
 def test_the_version(ctxfs: Command) -> None:
@@ -482,7 +482,7 @@ def test_a_session_that_is_written_can_be_read_but_not_removed(ctxfs: Command, s
     async def hold() -> tuple[Result, Result]:
         async with ContextFileSystem(session.session_id, root_path=session.root):
             ls = await anyio.to_thread.run_sync(lambda: ctxfs("ls", "last", "--root", session.root))
-            rm = await anyio.to_thread.run_sync(lambda: ctxfs("rm", "last", "--yes", "--root", session.root))
+            rm = await anyio.to_thread.run_sync(lambda: ctxfs("forget", "last", "--yes", "--root", session.root))
             return ls, rm
 
     ls, rm = anyio.run(hold)
@@ -528,7 +528,7 @@ def test_what_is_damaged_is_told(ctxfs: Command, tmp_path: Path) -> None:
     assert [row["item_id"] for row in loads(in_json) if row["damaged"]] == ["call_001", "call_002"]
     assert in_json.err.count("\n") == 3
     assert len(re.findall(r"damaged:", ctxfs("explain", "s", *root, "--json").out.decode())) == 2
-    assert ctxfs("verify", "s", *root).code == 1
+    assert ctxfs("check", "s", *root).code == 1
     assert ctxfs("cat", "s", "call_002", *root).code == 1
 
 
@@ -541,7 +541,7 @@ def test_a_session_that_lost_its_journal_and_its_index_is_there(ctxfs: Command, 
     before = ctxfs("cat", "last", "call_002", "--root", session.root).out
     (session.path / "journal.jsonl").unlink()
     (session.path / "index.json").unlink()
-    for command in ("ls", "verify", "explain", "cat"):
+    for command in ("ls", "check", "explain", "cat"):
         result = ctxfs(command, session.session_id, *(["call_002"] if command == "cat" else []), "--root", session.root)
         assert "no session" not in result.err
     assert result.out == before == LATIN

@@ -108,7 +108,7 @@ def test_a_session_in_use_is_shown_and_not_removed(ctxfs: Run, root: Path) -> No
     with _use(root, "middle") as process:
         assert names(ctxfs, "--running") == ["middle"]
         assert "running" in ctxfs("sessions")[1]
-        code, _, said = ctxfs("rm", "small", "middle", "--yes")
+        code, _, said = ctxfs("forget", "small", "middle", "--yes")
         assert code == 2
         assert "middle" in said
         assert names(ctxfs) == ["middle", "large", "small"]
@@ -117,24 +117,25 @@ def test_a_session_in_use_is_shown_and_not_removed(ctxfs: Run, root: Path) -> No
 
 
 def test_several_are_removed_at_once(ctxfs: Run, root: Path) -> None:
-    code, out, _ = ctxfs("rm", "small", "lar", "small", "--yes", "--json")
-    assert (code, json.loads(out)) == (0, {"removed": ["small", "large"]})
+    code, out, _ = ctxfs("forget", "small", "lar", "small", "--yes", "--json")
+    assert code == 0
+    assert [(one["session_id"], one["removed"]) for one in json.loads(out)] == [("small", True), ("large", True)]
     assert names(ctxfs) == ["middle"]
 
 
 @pytest.mark.parametrize("answer", ["n\n", ""])
 def test_removing_asks_first(root: Path, answer: str) -> None:
     code = "import sys; from ctxfs.cli import main; main()"
-    command = [sys.executable, "-c", code, "rm", "small", "large", "--root", str(root)]
+    command = [sys.executable, "-c", code, "forget", "small", "large", "--root", str(root)]
     done = subprocess.run(command, input=answer, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "small" in done.stderr
-    assert "large" in done.stderr
+    assert "small" in done.stdout
+    assert "large" in done.stdout
     assert sorted(path.name for path in root.iterdir() if not path.name.startswith(".")) == sorted(SIZES)
 
 
 def test_one_that_is_not_there_keeps_all_from_being_removed(ctxfs: Run) -> None:
-    code, _, said = ctxfs("rm", "small", "nosuch", "--yes")
+    code, _, said = ctxfs("forget", "small", "nosuch", "--yes")
     assert code == 2
     assert "nosuch" in said
     assert len(names(ctxfs)) == 3

@@ -1,4 +1,4 @@
-"""docs/cli.md is what the commands say: their help, and the keys of their JSON.
+"""The pages docs/cli*.md are what the commands say: their help, and the keys of their JSON.
 
 ``PYTHONPATH=tests python tests/cli/test_pages.py`` updates the help.
 """
@@ -15,13 +15,15 @@ from pathlib import Path
 import pytest
 
 from ctxfs.cli.app import run
-from ctxfs.cli.commands import COMMANDS
+from ctxfs.cli.commands import COMMANDS, GROUPS
 from patience import HANGS_S
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGE = ROOT / "docs" / "cli.md"
+FIRST_PAGE = ROOT / "docs" / "cli.md"
+PAGES = {group: ROOT / "docs" / f"cli-{group.replace(' ', '-')}.md" for group in GROUPS}
+"""The page of each group of commands."""
 HELP = re.compile(r"(?P<head><!-- help: (?P<arguments>[^\n]*?) ?-->\n```text\n)(?P<text>.*?)(?P<tail>```\n)", re.DOTALL)
 
 
@@ -41,10 +43,19 @@ def with_help(page: str) -> str:
 
 
 def test_the_help_is_current() -> None:
-    page = PAGE.read_text()
-    commands = re.findall(r"^  ([\w-]+)  ", ctxfs("--help").partition("Commands:")[2], re.MULTILINE)
-    assert [m["arguments"] for m in HELP.finditer(page)] == ["", *commands]
-    assert with_help(page) == page, f"PYTHONPATH=tests python {Path(__file__).relative_to(ROOT)} updates it"
+    assert [m["arguments"] for m in HELP.finditer(FIRST_PAGE.read_text())] == [""]
+    for group, path in PAGES.items():
+        assert [m["arguments"] for m in HELP.finditer(path.read_text())] == list(GROUPS[group])
+    for path in (FIRST_PAGE, *PAGES.values()):
+        page = path.read_text()
+        assert with_help(page) == page, f"PYTHONPATH=tests python {Path(__file__).relative_to(ROOT)} updates it"
+
+
+def test_the_help_of_all_fits_one_screen() -> None:
+    assert len(COMMANDS) <= 28
+    shown = ctxfs("--help", columns=80).splitlines()
+    assert len(shown) < 40
+    assert [name for name in COMMANDS if not any(f" {name} " in line for line in shown)] == []
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
@@ -75,14 +86,11 @@ def recording(root: Path) -> str:
         ("ls", lambda root: ("ls", "last", "--root", str(root))),
         ("show", lambda root: ("show", "last", "--root", str(root))),
         ("diff", lambda root: ("diff", "last", "1", "--root", str(root))),
-        ("history", lambda root: ("history", "last", "--root", str(root))),
         ("cat", lambda root: ("cat", "last", "msg_001", "--root", str(root))),
-        ("tail", lambda root: ("tail", "last", "msg_001", "--root", str(root))),
         ("grep", lambda root: ("grep", "last", ".", "--root", str(root))),
         ("explain", lambda root: ("explain", "last", "--root", str(root))),
         ("replay", lambda root: ("replay", recording(root), "--policy", "none")),
         ("doctor", lambda root: ("doctor", "--root", str(root))),
-        ("verify", lambda root: ("verify", "last", "--root", str(root))),
         ("check", lambda root: ("check", "--root", str(root))),
         ("du", lambda root: ("du", "--root", str(root))),
         ("tag", lambda root: ("tag", "last", "--root", str(root))),
@@ -97,7 +105,8 @@ def test_the_keys_are_those_that_the_page_names(
 ) -> None:
     name, arguments = command
     told = json.loads(ctxfs(*arguments(root), "--json"))
-    section = PAGE.read_text().partition(f"## ctxfs {name}\n")[2].partition("\n## ")[0]
+    (page,) = (PAGES[group] for group, commands in GROUPS.items() if name in commands)
+    section = page.read_text().partition(f"## ctxfs {name}\n")[2].partition("\n## ")[0]
     keys = re.search(r"^Keys: (.*?)\.$", section, re.MULTILINE | re.DOTALL)
     assert keys is not None
     assert set(told[0] if isinstance(told, list) else told) == set(re.findall(r"`(\w+)`", keys[1]))
@@ -120,9 +129,10 @@ def test_two_pages_show_what_a_replay_of_recordings_prints_first(traces: list[Pa
     if not recordings.is_dir():
         pytest.skip(f"NOT TESTED on real sessions: there is no {recordings}")
     first = ctxfs("replay", str(recordings)).splitlines()[0]
-    for page in (PAGE, ROOT / "docs" / "replay.md"):
+    for page in (PAGES["lab"], ROOT / "docs" / "replay.md"):
         assert f"\n{first}\n" in page.read_text()
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_help(PAGE.read_text()))
+    for file in (FIRST_PAGE, *PAGES.values()):
+        file.write_text(with_help(file.read_text()))

@@ -1,4 +1,4 @@
-"""``ctxfs replay`` and ``ctxfs tune``: what they print, write and refuse."""
+"""``ctxfs replay``: what it prints, writes and refuses."""
 
 import json
 import os
@@ -140,7 +140,7 @@ def test_the_html_report_is_one_file(ctxfs: Command, recorded: list[Path], tmp_p
 
 
 def test_tuned_parameters_are_a_policy(ctxfs: Command, recorded: list[Path], tmp_path: Path) -> None:
-    code, out, err = ctxfs("tune", *recorded, "--tokens", "chars4")
+    code, out, err = ctxfs("replay", "--tune", *recorded, "--tokens", "chars4")
     assert (code, err) == (0, "")
     EvictionParameters.from_mapping(tomllib.loads(out))
     (tmp_path / "mine.toml").write_text(out)
@@ -165,8 +165,8 @@ def test_tuned_parameters_are_a_policy(ctxfs: Command, recorded: list[Path], tmp
         ("replay", "one.json", "--policy", "missing.toml"),
         ("replay", "one.json", "--policy", "wrong.toml"),
         ("replay", "one.json", "--html", "no/such/report.html"),
-        ("tune", "one.json"),
-        ("tune", "one.json", "text.txt"),
+        ("replay", "--tune", "one.json"),
+        ("replay", "--tune", "one.json", "text.txt"),
     ],
     ids=" ".join,
 )
@@ -184,18 +184,18 @@ def test_wrong_use_is_one_line_and_2(
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["replay", "tune"])
+@pytest.mark.parametrize("option", [(), ("--tune",)])
 def test_a_file_that_is_not_there_is_named_before_anything_is_read(
-    ctxfs: Command, recorded: list[Path], command: str
+    ctxfs: Command, recorded: list[Path], option: tuple[str, ...]
 ) -> None:
     missing = recorded[0].parent / "missing.json"
     for files in ([missing], [recorded[0], missing]):
-        code, out, err = ctxfs(command, *files)
+        code, out, err = ctxfs("replay", *option, *files)
         assert (code, out) == (2, "")
         assert err == f"ctxfs: there is no file or folder {missing}\n"
 
 
-@pytest.mark.parametrize("arguments", [("replay",), ("tune",), ("replay", "one.json", "--tokens", "words")])
+@pytest.mark.parametrize("arguments", [("replay",), ("replay", "--tune"), ("replay", "one.json", "--tokens", "words")])
 def test_wrong_arguments_are_2(
     ctxfs: Command, arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,7 +285,7 @@ def test_of_a_session_that_names_no_model_no_dollars_are_made_up(ctxfs: Command,
 
 
 def test_tuning_can_be_read_by_programs(ctxfs: Command, recorded: list[Path]) -> None:
-    code, out, _ = ctxfs("tune", *recorded, "--tokens", "chars4", "--json")
+    code, out, _ = ctxfs("replay", "--tune", *recorded, "--tokens", "chars4", "--json")
     told = json.loads(out)
     assert code == 0
     assert {"read_backs", "by_size", "events", "held_out", "held_out_default", "folds", "skipped"} <= told.keys()

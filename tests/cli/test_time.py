@@ -85,25 +85,25 @@ def test_diff_and_history_say_what_left_and_by_which_id_it_is_undone(ctxfs: Comm
     assert (found["first_changed"], found["items"][-1]["change"]) == ("c1", "change_1")
     assert "the first change is c1" in ctxfs("diff", "first", "2", "3")[1]
     assert "nothing that was sent has changed" in ctxfs("diff", "first", "1")[1]
-    listed = as_json(ctxfs, "history", "first")
+    listed = as_json(ctxfs, "explain", "first", "--changes")
     assert [(one["item_id"], one["what"], one["undone"]) for one in listed] == [
         ("c1", "evicted", False),
         ("c2", "evicted", False),
     ]
-    assert [one["what"] for one in as_json(ctxfs, "history", "first", "c1")] == ["added", "evicted"]
-    assert "change_2" in ctxfs("history", "first")[1]
-    assert ctxfs("history", "first", "nothing")[0] == 2
+    assert [one["what"] for one in as_json(ctxfs, "explain", "first", "c1")["changes"]] == ["added", "evicted"]
+    assert "change_2" in ctxfs("explain", "first", "--changes")[1]
+    assert ctxfs("explain", "first", "nothing")[0] == 2
 
 
 def test_undo_restore_and_pin_change_the_session(ctxfs: Command) -> None:
     code, out, _ = ctxfs("undo", "first")
     assert (code, out.splitlines()[:2]) == (0, ["c2 is back", "change_2 is undone"])
-    assert "(undone)" in ctxfs("history", "first")[1]
+    assert "(undone)" in ctxfs("explain", "first", "--changes")[1]
     assert as_json(ctxfs, "restore", "first", "c1")["item_ids"] == ["c1"]
     assert "nothing to do" in ctxfs("restore", "first", "c1")[1]
     assert "msg_001 is pinned" in ctxfs("pin", "first", "msg_001")[1]
     assert ", pinned" in ctxfs("show", "first")[1]
-    assert "no longer pinned" in ctxfs("unpin", "first", "msg_001")[1]
+    assert "no longer pinned" in ctxfs("pin", "first", "msg_001", "--off")[1]
     for wrong in (("undo", "first", "change_9"), ("restore", "first", "x"), ("pin", "first", "x")):
         code, _, err = ctxfs(*wrong)
         assert code == 2
@@ -118,12 +118,12 @@ def test_what_changes_nothing_writes_nothing(ctxfs: Command, root: Path) -> None
     for command, code in (
         (("restore", "first", "c4"), 0),
         (("pin", "first", "msg_001"), 0),
-        (("unpin", "first", "c4"), 0),
+        (("pin", "first", "c4", "--off"), 0),
         (("tag", "first", "kept"), 0),
         (("tag", "first"), 0),
         (("restore", "first", "x"), 2),
         (("pin", "first", "x"), 2),
-        (("unpin", "first", "x"), 2),
+        (("pin", "first", "x", "--off"), 2),
         (("undo", "first", "change_9"), 2),
     ):
         assert ctxfs(*command)[0] == code, command
@@ -177,7 +177,7 @@ def _exchange(call_id: str) -> tuple[Part, Part]:
     return Part("call", {}, f"the call {call_id}", call_id, "log"), Part("result", TEXT, call_id, call_id, "log")
 
 
-@pytest.mark.parametrize("command", [("restore", "c1"), ("pin", "c1"), ("unpin", "c1"), ("undo",)])
+@pytest.mark.parametrize("command", [("restore", "c1"), ("pin", "c1"), ("pin", "c1", "--off"), ("undo",)])
 def test_the_history_of_a_framework_is_not_changed(command: tuple[str, ...], ctxfs: Command, root: Path) -> None:
     parts = [part for n in (1, 2) for part in _exchange(f"c{n}")]
     with History("owned", root_path=root, keep_recent={"log": 1}, counter=CharsCounter(), pricing=None) as history:

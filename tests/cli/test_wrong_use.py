@@ -95,16 +95,15 @@ def test_a_session_that_is_named_twice_counts_once(ctxfs: Run) -> None:
 
 def test_one_of_something_is_singular(ctxfs: Run, tmp_path: Path) -> None:
     anyio.run(make, tmp_path, "one", "a")
-    assert "one: 1 content (" in ctxfs("verify", "one")[1]
-    assert "1 of 1 content checked" in ctxfs("check", "one")[1]
+    assert "one: 1 of 1 content checked" in ctxfs("check", "one")[1]
     assert "1 eviction freed" in ctxfs("explain", "s")[1]
     assert "the sessions fit in 1 byte\n" in ctxfs("forget", "--max-size", "1", "--dry-run")[1]
 
 
 def test_history_offers_no_undo_for_what_is_back(ctxfs: Run) -> None:
-    assert "change_1" in ctxfs("history", "s")[1]
+    assert "change_1" in ctxfs("explain", "s", "--changes")[1]
     assert ctxfs("restore", "s", "call_001")[0] == 0
-    assert "change_1" not in ctxfs("history", "s")[1]
+    assert "change_1" not in ctxfs("explain", "s", "--changes")[1]
     assert ctxfs("undo", "s")[0] != 0
 
 
@@ -125,7 +124,7 @@ def test_80_columns_show_whole_paths_and_reasons(ctxfs: Run, monkeypatch: pytest
     listed = ctxfs("ls", "s")[1]
     assert "tool_result/look/call_001.json" in listed
     assert "…" not in listed
-    for command in (("explain", "s"), ("history", "s"), ("diff", "s", "2", "3")):
+    for command in (("explain", "s"), ("explain", "s", "--changes"), ("diff", "s", "2", "3")):
         shown = ctxfs(*command)[1]
         assert "\n(1) look keeps its last 1" in shown or "\n(2) look keeps its last 1" in shown
         assert max(map(len, shown.splitlines())) <= 80
@@ -151,13 +150,31 @@ COMMANDS_ON_SESSIONS = (
         ("ls", "last"),
         ("show", "last"),
         ("diff", "last", "1"),
-        ("history", "last"),
+        ("explain", "last", "--changes"),
         ("cat", "last", "x"),
     ),
-    *(("restore", "last", "x"), ("undo", "last"), ("pin", "last", "x"), ("unpin", "last", "x"), ("fork", "last")),
-    *(("tail", "last", "x"), ("grep", "last", "x"), ("grep", "--all", "x"), ("explain", "last"), ("view", "last")),
-    *(("mcp", "last"), ("verify", "last"), ("check",), ("du",), ("tag", "last"), ("forget", "--keep-last", "1")),
-    *(("prune",), ("erase", "last", "x"), ("export", "last", "f"), ("push", "last", "memory://x"), ("rm", "last")),
+    *(
+        ("restore", "last", "x"),
+        ("undo", "last"),
+        ("pin", "last", "x"),
+        ("pin", "last", "x", "--off"),
+        ("fork", "last"),
+    ),
+    *(
+        ("cat", "last", "x", "--tail", "1"),
+        ("grep", "last", "x"),
+        ("grep", "--all", "x"),
+        ("explain", "last"),
+        ("view", "last"),
+    ),
+    *(("mcp", "last"), ("check",), ("du",), ("tag", "last"), ("forget", "--keep-last", "1")),
+    *(
+        ("prune",),
+        ("erase", "last", "x"),
+        ("export", "last", "f"),
+        ("copy", "last", "--to", "memory://x"),
+        ("forget", "last"),
+    ),
 )
 
 
@@ -196,11 +213,11 @@ def test_rm_of_a_session_that_is_written_to_names_the_process(ctxfs: Run, tmp_pa
     ) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "held\n"
-        code, out, err = ctxfs("rm", "held", "-y")
+        code, out, err = ctxfs("forget", "held", "-y")
         assert (code, out) == (2, "")
         assert f"session held is locked by process {writer.pid}: close the other writer" in err
         writer.communicate("")
-    assert ctxfs("rm", "held", "-y")[0] == 0
+    assert ctxfs("forget", "held", "-y")[0] == 0
 
 
 def test_help_is_a_command_too(ctxfs: Run) -> None:

@@ -279,7 +279,7 @@ async def test_the_plug_in_is_started_by_its_environment(tmp_path: Path) -> None
     url = f"objects+{(tmp_path / 'bucket').as_uri()}"
     command = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "ctxfs", "claude-code"],
+        args=["-m", "ctxfs", "mcp", "--claude-code"],
         env={**os.environ, "CTXFS_STORE": url, "CTXFS_PREVIEW_ABOVE_TOKENS": "1000", "CLAUDE_CODE_SESSION_ID": "one"},
     )
     async with stdio_client(command) as (incoming, outgoing), ClientSession(incoming, outgoing) as session:

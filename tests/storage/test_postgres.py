@@ -165,7 +165,9 @@ def test_what_is_refused_for_good_is_named_at_once(server: Postgres) -> None:
         _as(server, database="no_such_one"): 'database "no_such_one" does not exist: create the database',
         _as(server, user="nobody_at_all"): 'role "nobody_at_all" does not exist: create the role',
         _as(server, user=role): "permission denied for table ctxfs_meta: give the role the rights",
-        _as(server, database=empty): "the tables of ctxfs do not exist in this database: run `ctxfs store init",
+        _as(
+            server, database=empty
+        ): "the tables of ctxfs do not exist in this database: run `ctxfs doctor --store URL --init",
     }
     for url, text in refused.items():
         bucket = PostgresBucket(url)
@@ -225,9 +227,8 @@ def test_the_command_prepares_a_database(server: Postgres, capsys: pytest.Captur
     _execute(server, f"create database {name}")
     url = _as(server, database=name)
     assert run(["sessions", "--store", url]) != 0
-    assert "ctxfs store init" in capsys.readouterr().err
-    assert run(["store", "init", "--store", url]) == 0
-    assert "is ready" in capsys.readouterr().out
+    assert "ctxfs doctor --store URL --init" in capsys.readouterr().err
+    assert run(["doctor", "--init", "--store", url]) == 0
     assert run(["sessions", "--store", url]) == 0
     assert run(["doctor", "--store", url]) == 0
     bucket = PostgresBucket(url)

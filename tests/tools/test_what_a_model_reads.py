@@ -54,7 +54,7 @@ def test_what_a_model_does_not_read_of_a_store_is_logged(caplog: pytest.LogCaptu
     told(UnknownItem("call_9"))
     assert not caplog.records
     told(NotStored("a"))
-    assert "`ctxfs verify` lists everything missing" in caplog.text
+    assert "`ctxfs check` lists everything missing" in caplog.text
     plain = StorageError("as it is")
     assert told(plain) == "as it is"
     assert told(ValueError("x")) == "x"

@@ -116,27 +116,27 @@ def test_the_command_line_pushes_lists_reads_and_pulls(tmp_path: Path, capsys: p
     anyio.run(converse, here, "a", "b")
     (tmp_path / "bucket").mkdir()
     url = f"objects+{(tmp_path / 'bucket').as_uri()}"
-    assert run(["push", "last", url, "--root", str(tmp_path / "here")]) == 0
-    assert f"are now in {url}" in capsys.readouterr().out
-    assert run(["push", "last", url, "--root", str(tmp_path / "here")]) == 0
+    assert run(["copy", "last", "--to", url, "--root", str(tmp_path / "here")]) == 0
+    assert f", now in {url}" in capsys.readouterr().out
+    assert run(["copy", "last", "--to", url, "--root", str(tmp_path / "here")]) == 0
     assert "already has all of it" in capsys.readouterr().out
     assert run(["sessions", "--store", url, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["session_id"], row["path"]) == ("s1", None)
-    for command in (["ls", "s1"], ["show", "last"], ["verify", "s"], ["cat", "s1", "call_001"], ["explain", "s1"]):
+    for command in (["ls", "s1"], ["show", "last"], ["check", "s"], ["cat", "s1", "call_001"], ["explain", "s1"]):
         assert run([*command, "--store", url]) == 0
     assert "row 8999" in capsys.readouterr().out
-    assert run(["pull", "s1", url, "--root", str(tmp_path / "back")]) == 0
+    assert run(["copy", "s1", "--from", url, "--root", str(tmp_path / "back")]) == 0
     assert anyio.run(held, LocalSessions(tmp_path / "back")) == anyio.run(held, here)
     file = str(tmp_path / "s1.ctxfs")
     assert run(["export", "s1", file, "--store", url]) == 0
     assert run(["import", file, "--as", "s2", "--store", url]) == 0
     assert run(["import", file, "--as", "s2", "--store", url]) == 2
     assert "already exists" in capsys.readouterr().err
-    assert run(["verify", "s2", "--store", url]) == 0
+    assert run(["check", "s2", "--store", url]) == 0
     assert run(["ls", "s", "--store", url]) == 2
     assert "the beginning of 2 sessions" in capsys.readouterr().err
     assert run(["ls", "s1", "--store", url, "--root", str(tmp_path)]) == 2
     assert "leave out the directory" in capsys.readouterr().err
-    assert run(["pull", "nothing", url, "--root", str(tmp_path / "back")]) == 2
+    assert run(["copy", "nothing", "--from", url, "--root", str(tmp_path / "back")]) == 2
     assert run(["ls", "s1", "--store", "ftp://x"]) == 2

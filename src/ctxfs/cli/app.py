@@ -7,13 +7,14 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ctxfs.cli.commands import COMMANDS, COMPLETE_VARIABLE
+from ctxfs.cli.commands import COMMANDS, COMPLETE_VARIABLE, GROUPS
 from ctxfs.cli.pager import paged
 from ctxfs.errors import ArchiveError, ContentGone, CorruptContent, CorruptJournal, CtxfsError, NotStored
 from ctxfs.session.content.visible import visible_text as for_terminal
@@ -24,8 +25,8 @@ WRONG_USE = 2
 INTERRUPTED = 130
 _FAILED = (ArchiveError, ContentGone, CorruptContent, CorruptJournal, NotStored, typer.Abort)
 _IN_A_DIRECTORY = (
-    "takes no --store: it works on sessions in a directory. `ctxfs pull SESSION URL` brings one there, "
-    "and `ctxfs push SESSION URL` brings it back"
+    "takes no --store: it works on sessions in a directory. `ctxfs copy SESSION --from URL` brings one there, "
+    "and `ctxfs copy SESSION --to URL` brings it back"
 )
 _WHERE = {"SESSION": "`ctxfs sessions` lists them, and 'last' is the newest", "ITEM": "`ctxfs ls SESSION` lists them"}
 """Where the values of an argument are found, by its name in the help."""
@@ -37,6 +38,14 @@ _BOUNDS = (
 """What typer says of a number, and what the rest of ctxfs says."""
 _OF_COMMANDS = ("--root", "--store", "--json")
 _UsageError: Any = typer.BadParameter.__mro__[1]  # newer versions of typer have a click of their own
+
+
+class Shell(StrEnum):
+    """A shell that completes."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
 
 
 class _Command(TyperCommand):
@@ -112,9 +121,13 @@ class _Group(TyperGroup):
         return [item(name, help=COMMANDS[name].summary) for name in names]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as typer calls it
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
+        """List the commands in their groups, without importing them: the whole help fits one screen."""
+        formatter.write_paragraph()
+        for group, commands in GROUPS.items():
+            heading = group
+            for name, command in commands.items():
+                formatter.write(f"  {heading:11}{name:10}{command.summary}\n")
+                heading = ""
 
 
 _LOG = logging.getLogger("ctxfs")
@@ -123,8 +136,7 @@ _HELP = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
     cls=_Group,
     name="ctxfs",
-    help="Keep an LLM agent inside its context window without losing a byte, and look at what it keeps.",
-    epilog="Exit codes: 0; 1 a check failed, or nothing matched; 2 wrong use.",
+    help="Keep an LLM agent inside its context window without losing a byte.",
     invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -138,8 +150,14 @@ def _main(
     context: typer.Context,
     *,
     show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+    completion: Annotated[
+        Shell | None, typer.Option("--completion", help="Print the script that completes in this shell.")
+    ] = None,
     verbose: Annotated[
-        int, typer.Option("--verbose", "-v", count=True, help="Log what happens to stderr; -vv also logs why.")
+        int,
+        typer.Option(
+            "--verbose", "-v", count=True, help="Log what happens to stderr; -vv also logs why.", show_default=False
+        ),
     ] = 0,
 ) -> None:
     if verbose:
@@ -147,9 +165,20 @@ def _main(
     if show_version:
         sys.stdout.write(VERSION_LINE)
         raise typer.Exit
+    if completion is not None:
+        _print_completion(completion)
+        raise typer.Exit
     if context.invoked_subcommand is None:
         sys.stderr.write(f"{context.get_help()}\n")
         raise typer.Exit(WRONG_USE)
+
+
+def _print_completion(shell: Shell) -> None:
+    # Slow to import, and only asked for once.
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # noqa: PLC0415
+
+    script = get_completion_script(prog_name="ctxfs", complete_var=COMPLETE_VARIABLE, shell=shell.value)
+    sys.stdout.write(f"{script}\n")
 
 
 class _Safe(logging.Formatter):

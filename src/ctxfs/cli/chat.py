@@ -47,7 +47,10 @@ def chat(
         bool, typer.Option("--json", help="Print one JSON object per line: the session, then each event as it comes.")
     ] = False,
 ) -> None:
-    """Talk to a model that can list, read and search a directory. Needs ANTHROPIC_API_KEY, or OPENAI_API_KEY."""
+    """Talk to a model that looks through a directory.
+
+    It can list, read and search it. Needs ANTHROPIC_API_KEY, or OPENAI_API_KEY.
+    """
     if not directory.is_dir():
         raise ConfigError(f"{directory} is not a directory")
     place = sessions_at(root, store, may_be_new=True)

@@ -1,8 +1,7 @@
-"""Commands that keep a disk clean: du, check, forget, prune and tag."""
+"""Commands that keep a disk clean: du, check, prune and tag."""
 
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
@@ -10,18 +9,17 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from ctxfs.cli.amounts import share_of, size_bytes, span_s
+from ctxfs.cli.amounts import share_of, span_s
 from ctxfs.cli.columns import print_columns, print_line
 from ctxfs.cli.completion import known_sessions
-from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, Unasked
+from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import print_json
 from ctxfs.cli.session import find_session, find_sessions, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.session.cleanup.contents import GRACE_S, UNDO_S, Pruned, prune_plans
 from ctxfs.session.cleanup.contents import prune as prune_contents
-from ctxfs.session.cleanup.policy import ForgetPlan, ForgetPolicy, Verdict
-from ctxfs.session.cleanup.sessions import Forgotten, carry_out, forget_plan, tag_session
+from ctxfs.session.cleanup.sessions import tag_session
 from ctxfs.session.cleanup.usage import DiskUsage, usage_by_item, usage_by_session, usage_by_tool
 from ctxfs.session.cleanup.verification import CheckedSession
 from ctxfs.session.cleanup.verification import check as check_sessions
@@ -36,16 +34,6 @@ Sessions = Annotated[
         autocompletion=known_sessions,
         help="Ids of sessions, beginnings of ids, or 'last'; all of them if left out.",
     ),
-]
-OlderThan = Annotated[
-    float | None,
-    typer.Option(
-        "--older-than", parser=span_s, metavar="SPAN", help="Only those unchanged for this long, such as 30d."
-    ),
-]
-LargerThan = Annotated[
-    int | None,
-    typer.Option("--larger-than", parser=size_bytes, metavar="SIZE", help="Only those over this size, such as 20M."),
 ]
 
 
@@ -143,9 +131,10 @@ def check(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check sessions: their stored contents against their checksums, and their indexes.
+    """Check stored contents against their checksums.
 
-    Only sessions with problems are named. The exit code is 1 if there is one.
+    Every byte is read, and each index is compared with its journal. Only sessions with problems are named. The exit
+    code is 1 if there is one.
     """
     if seed is not None and sample is None:
         raise ConfigError("--seed numbers a sample, and all contents are checked: add --sample, such as --sample 5%")
@@ -161,9 +150,9 @@ def check(
             sys.stdout.write("".join(for_terminal(f"{one.session_id}: {problem}\n") for problem in problems))
         bad, checked = sum(not one.ok for one in found), sum(one.report.checked for one in found)
         verdict = "all as written" if not bad else f"{bad:,} with problems"
-        some = plural(len(found), "session")
+        some = found[0].session_id if len(found) == 1 else plural(len(found), "session")
         of_all = f"{checked:,} of {plural(sum(one.contents for one in found), 'content')}"
-        sys.stdout.write(f"{some}, {of_all} checked: {verdict}\n")
+        sys.stdout.write(for_terminal(f"{some}: {of_all} checked, {verdict}\n"))
     if not all(one.ok for one in found):
         raise typer.Exit(1)
 
@@ -182,106 +171,6 @@ def _checked_as_dict(one: CheckedSession) -> dict[str, Any]:
         "contents": one.contents,
         "problems": [{"name": p.name, "detail": p.detail} for p in one.report.problems],
         "error": one.error or None,
-    }
-
-
-def forget(
-    *,
-    keep_last: Annotated[int, typer.Option("--keep-last", min=0, metavar="N", help="Keep the newest N.")] = 0,
-    keep_within: Annotated[
-        float | None,
-        typer.Option(
-            "--keep-within", parser=span_s, metavar="SPAN", help="Keep those changed within this time, such as 7d."
-        ),
-    ] = None,
-    keep_tag: Annotated[
-        list[str] | None, typer.Option("--keep-tag", metavar="TAG", help="Keep those with this tag.")
-    ] = None,
-    older_than: OlderThan = None,
-    larger_than: LargerThan = None,
-    with_tag: Annotated[
-        list[str] | None, typer.Option("--tag", metavar="TAG", help="Only those with this tag.")
-    ] = None,
-    max_size: Annotated[
-        int | None,
-        typer.Option(
-            "--max-size", parser=size_bytes, metavar="SIZE", help="Only until all fit in this size, oldest first."
-        ),
-    ] = None,
-    dry_run: DryRun = False,
-    yes: Unasked = False,
-    root: Root = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
-    """Remove sessions by rules, each with a reason.
-
-    Sessions that --older-than, --larger-than and --tag select are forgotten, unless a --keep rule keeps them; with
-    --max-size, only until the rest fits. Sessions that an agent writes to are kept. It asks first. Asking for a
-    forgotten session later shows when and why it was removed.
-    """
-    place = sessions_at(root, store)
-    stores = stores_of(place)
-    policy = ForgetPolicy(
-        keep_last=keep_last,
-        keep_within_s=keep_within or 0.0,
-        keep_tags=tuple(keep_tag or ()),
-        older_than_s=older_than,
-        larger_than_bytes=larger_than,
-        tags=tuple(with_tag or ()),
-        max_size_bytes=max_size,
-    )
-    plan: ForgetPlan = anyio.run(partial(forget_plan, policy, store=stores))
-    if not as_json:
-        _print_plan(plan)
-    done = None if dry_run or not plan.forgotten else _forgotten(plan, stores, asks=not yes)
-    if as_json:
-        print_json([_verdict_as_dict(verdict, done) for verdict in plan.verdicts])
-    elif done is not None:
-        _print_forgotten(done)
-    if done is not None and done.failed:
-        raise typer.Exit(1)
-
-
-def _forgotten(plan: ForgetPlan, stores: SessionStores, *, asks: bool) -> Forgotten:
-    if asks:
-        what = f"{plural(len(plan.forgotten), 'session')} and everything in them"
-        typer.confirm(f"Remove {what}?", abort=True, err=True)
-    return anyio.run(partial(carry_out, plan, store=stores, by="ctxfs forget"))
-
-
-def _print_plan(plan: ForgetPlan) -> None:
-    rows = [
-        (
-            "forget" if verdict.forget else "keep",
-            verdict.session_id,
-            datetime.fromtimestamp(verdict.changed_at).astimezone().strftime("%Y-%m-%d %H:%M"),
-            figures.size(verdict.size_bytes),
-            verdict.reason,
-        )
-        for verdict in plan.verdicts
-    ]
-    print_columns(["", "session", "last change", "size", "why"], rows, right=("size",))
-    kept = len(plan.verdicts) - len(plan.forgotten)
-    print_line(f"{len(plan.forgotten):,} to forget ({figures.size(plan.size_bytes)}), {kept:,} to keep")
-    if plan.over_bytes:
-        print_line(f"still {figures.size(plan.over_bytes)} over the limit: the rules keep the rest", style="red")
-
-
-def _print_forgotten(done: Forgotten) -> None:
-    for verdict, why in done.failed:
-        print_line(f"{verdict.session_id} is kept: {why}", style="red")
-    print_line(f"{len(done.removed):,} forgotten, {figures.size(done.size_bytes)}")
-
-
-def _verdict_as_dict(verdict: Verdict, done: Forgotten | None) -> dict[str, Any]:
-    return {
-        "session_id": verdict.session_id,
-        "forget": verdict.forget,
-        "reason": verdict.reason,
-        "size_bytes": verdict.size_bytes,
-        "contents": verdict.contents,
-        "removed": done is not None and verdict in done.removed,
     }
 
 
@@ -370,7 +259,10 @@ def tag(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tag a session for `ctxfs forget` to keep or select; without a tag, list its tags."""
+    """Tag a session, for `ctxfs forget` to keep or select.
+
+    Without a tag, its tags are listed.
+    """
     place = sessions_at(root, store)
     stores = stores_of(place)
     session_id = anyio.run(find_session, place, session)

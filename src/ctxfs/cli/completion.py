@@ -1,40 +1,19 @@
-"""``ctxfs completion``, and the sessions and items that typer's completion offers while a command is typed."""
+"""The sessions and items that a shell offers while a command is typed.
 
-import sys
+Those in a store are not offered, since each keystroke would make requests.
+"""
+
 from contextlib import suppress
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
 import anyio
 import typer
 
-from ctxfs.cli.commands import COMPLETE_VARIABLE
 from ctxfs.cli.session import by_change, open_session, sessions_directory
 from ctxfs.errors import CtxfsError
 from ctxfs.session.entries import entries
 from ctxfs.storage.local import is_session
 from ctxfs.storage.threads import without_threads
-
-
-class Shell(StrEnum):
-    """A shell that completes."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell.", show_default=False)]) -> None:
-    """Print a script that completes commands, options, sessions and items.
-
-    Sessions and items come from the directory that --root or CTXFS_ROOT names. Those in a store (--store or
-    CTXFS_STORE) are not offered.
-    """
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # noqa: PLC0415 - as in ``app``
-
-    script = get_completion_script(prog_name="ctxfs", complete_var=COMPLETE_VARIABLE, shell=shell.value)
-    sys.stdout.write(f"{script}\n")
 
 
 def known_sessions(context: typer.Context, incomplete: str) -> list[str]:

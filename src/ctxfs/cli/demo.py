@@ -94,7 +94,7 @@ def demo(
     A table shows what is evicted from its context, and where it goes.
 
     The model is a script; everything else is real: the tools, the files, the session on disk and the figures. What the
-    tools show of DIR is stored in the session, which only you can read; `ctxfs rm` removes it.
+    tools show of DIR is stored in the session, which only you can read; `ctxfs forget` removes it.
     """
     if not directory.is_dir():
         raise ConfigError(f"{directory} is not a directory")
@@ -285,7 +285,7 @@ def _next_steps(agent: Agent, run: _Run, again: tuple[str, str]) -> Group:
         "ls last",
         *(f"cat last {item_id} --lines 1:20" for item_id in left[:1]),
         "grep last 'TODO|FIXME'",
-        "rm last",
+        "forget last",
     ]
     lines = [f"{program} {command}{option}" for command in commands]
     return Group(Text(f"\nsession   {agent.context.fs.base}"), Text("next      " + "\n          ".join(lines)))
@@ -302,7 +302,7 @@ def _again(root: Path | None) -> tuple[str, str]:
 
 def _stored(report: VerifyReport, stored_bytes: int) -> str:
     if not report.ok:
-        return f"{plural(len(report.problems), 'problem')} with stored contents: see `ctxfs verify last`"
+        return f"{plural(len(report.problems), 'problem')} with stored contents: see `ctxfs check last`"
     stored = f"{plural(report.checked, 'content')}, {stored_bytes:,} bytes"
     return f"All that is stored ({stored}) was read back and is as written"
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,16 +10,19 @@ import anyio
 import typer
 from rich.console import Console
 
-from ctxfs.cli.completion import known_sessions
+from ctxfs.cli.changes import change_keys, changes_of, print_changes, print_history, undone_changes, without_settled
+from ctxfs.cli.completion import known_items, known_sessions
 from ctxfs.cli.options import AsJson, Root, StoreUrl
 from ctxfs.cli.output import Reasons, console, label, print_json, table, tokens
 from ctxfs.cli.session import SessionsAt, open_session, session_or_file, sessions_at
+from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.lab.replay import explanation
 from ctxfs.lab.replay.answer import LIMITS, answer
-from ctxfs.lab.replay.explanation import Explanation
+from ctxfs.lab.replay.explanation import ExplainedItem, Explanation
 from ctxfs.lab.replay.recorded import RecordedSession, explain_recording
 from ctxfs.session.content.visible import visible_text as for_terminal
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.view import figures
 
 _Session = Annotated[
@@ -31,17 +35,42 @@ _Session = Annotated[
 ]
 
 
-def explain(session: _Session, root: Root = None, store: StoreUrl = None, as_json: AsJson = False) -> None:
-    """Show why each item was evicted or kept, and what that saved.
+_Item = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[ITEM]",
+        autocompletion=known_items,
+        help="An item's id, or the beginning of one: only this item, with all that happened to it.",
+        show_default=False,
+    ),
+]
+
+
+def explain(
+    session: _Session,
+    item: _Item = None,
+    *,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="List what left or came back, with the ids that `ctxfs undo` takes.")
+    ] = False,
+    root: Root = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show why items were evicted or kept, and the savings.
 
     Also shows what would be evicted next, by the rules that the session was last opened with, what the evictions
     cost, and what the calls were billed. For a recorded session: what ctxfs would have evicted, and when.
     """
+    if changes and item is not None:
+        raise ConfigError("--changes lists those of all items: leave out ITEM, or --changes")
     if store is None and Path(session).is_file():
+        if changes or item is not None:
+            raise ConfigError(f"{session} is a recording: all of it is explained, so leave out ITEM and --changes")
         _explain_file(Path(session), as_json)
-    else:
-        with session_or_file(session):
-            anyio.run(_explain, sessions_at(root, store), session, as_json)
+        return
+    with session_or_file(session):
+        anyio.run(partial(_explain, item=item, changes=changes, as_json=as_json), sessions_at(root, store), session)
 
 
 def _explain_file(path: Path, as_json: bool) -> None:
@@ -94,13 +123,47 @@ def _print_recorded(recorded: RecordedSession, out: Console) -> None:
     out.print(f"{kept} {LIMITS}")
 
 
-async def _explain(root: SessionsAt, session: str, as_json: bool) -> None:
+async def _explain(root: SessionsAt, session: str, *, item: str | None, changes: bool, as_json: bool) -> None:
     async with open_session(root, session) as fs:
+        if changes:
+            await print_history(fs, as_json=as_json)
+            return
         explained = await explanation.explain(fs)
+        if item is not None:
+            await _explain_item(fs, explained, item, as_json=as_json)
+            return
     if as_json:
         print_json(_as_dict(explained))
     else:
         _print(explained, console())
+
+
+async def _explain_item(fs: ContextFileSystem, explained: Explanation, given: str, *, as_json: bool) -> None:
+    """Print why one item is where it is, and everything that happened to it."""
+    changes = await changes_of(fs, given)
+    undone = undone_changes(fs)
+    item_id = changes[0].item_id if changes else given
+    found = next((item for item in explained.items if item.item_id == item_id), None)
+    is_next = any(offload.item_id == item_id for offload in explained.next.offloads)
+    if as_json:
+        keys = None if found is None else asdict(found)
+        happened = [change_keys(change, undone) for change in changes]
+        print_json({"item_id": item_id, "item": keys, "is_next": is_next, "changes": happened})
+        return
+    out = console()
+    if found is not None:
+        out.print(label(_headline(found, is_next=is_next)), style="bold", soft_wrap=True)
+    print_changes(without_settled(fs, changes, undone), undone)
+
+
+def _headline(item: ExplainedItem, *, is_next: bool) -> str:
+    """Where an item is, its size, and why."""
+    name = item.tool_name or item.item_type or ""
+    size = f"{item.tokens:,} tokens"
+    if item.content_tokens is not None and item.place != "context":
+        size = f"{size} of {item.content_tokens:,}"
+    following = "; it is evicted next" if is_next else ""
+    return f"{item.item_id}  {name}, {item.place}, {size}: {item.why}{following}"
 
 
 def _as_dict(explained: Explanation) -> dict[str, Any]:

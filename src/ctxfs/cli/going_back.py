@@ -1,4 +1,4 @@
-"""Commands that change a session that nobody has open: restore, undo, pin, unpin and fork."""
+"""Commands that change a session that nobody has open: restore, undo, pin and fork."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from ctxfs.session.timeline.bring_back import change_session
 from ctxfs.session.timeline.fork import Forked, fork_session
 
 Reason = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="The reason; it is recorded, and `ctxfs history` shows it.")
+    str, typer.Option("--reason", metavar="TEXT", help="The reason; it is recorded, and `ctxfs explain` shows it.")
 ]
 
 
@@ -28,9 +28,10 @@ def restore(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring an evicted content back into the context when an agent next opens the session.
+    """Bring an evicted content back into the context.
 
-    It stays for ten replies of the model. A session that an agent has open now is refused.
+    An agent has it when it next opens the session. It stays for ten replies of the model. A session that an agent has
+    open now is refused.
     """
     _change(
         sessions_at(root, store), session, lambda records: restored(records, item, reason=reason), as_json, fits=False
@@ -41,31 +42,37 @@ def undo(
     session: SessionArgument,
     change: Annotated[
         str | None,
-        typer.Argument(metavar="CHANGE", help="The id that `ctxfs history` shows; the last one if left out."),
+        typer.Argument(
+            metavar="CHANGE", help="The id that `ctxfs explain SESSION --changes` shows; the last one if left out."
+        ),
     ] = None,
     root: Root = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Undo an eviction, a compaction or a summary: the last one, or the one with the given id.
+    """Undo an eviction, a compaction or a summary.
 
-    Call it again to undo the change before. If the context would no longer fit its window, nothing is undone.
+    Without CHANGE, the last one. Call it again to undo the change before. If the context would no longer fit its
+    window, nothing is undone.
     """
     _change(sessions_at(root, store), session, lambda records: undone(records, change), as_json)
 
 
 def pin(
-    session: SessionArgument, item: ItemArgument, root: Root = None, store: StoreUrl = None, as_json: AsJson = False
+    session: SessionArgument,
+    item: ItemArgument,
+    *,
+    off: Annotated[bool, typer.Option("--off", help="Let it be evicted again like any other.")] = False,
+    root: Root = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Keep an item in the context, whatever the rules; an evicted one comes back."""
-    _change(sessions_at(root, store), session, lambda records: pinned(records, item), as_json)
+    """Keep an item in the context, whatever the rules.
 
-
-def unpin(
-    session: SessionArgument, item: ItemArgument, root: Root = None, store: StoreUrl = None, as_json: AsJson = False
-) -> None:
-    """Let a pinned item be evicted again like any other."""
-    _change(sessions_at(root, store), session, lambda records: unpinned(records, item), as_json)
+    An evicted one comes back.
+    """
+    decide = unpinned if off else pinned
+    _change(sessions_at(root, store), session, lambda records: decide(records, item), as_json)
 
 
 def fork(
@@ -82,9 +89,9 @@ def fork(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a session that continues from an earlier call of this one; both share their files.
+    """Continue from an earlier call, in a session of its own.
 
-    The session may be in use.
+    Both sessions share their files. The first may be in use.
     """
     anyio.run(_fork, sessions_at(root, store), session, call, new_id, as_json)
 

@@ -1,4 +1,4 @@
-"""Commands that look at a session's items: ls, cat and tail."""
+"""Commands that look at a session's items: ls and cat."""
 
 import re
 import sys
@@ -60,7 +60,7 @@ def ls(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what a session's context holds, and what was evicted."""
+    """List a session's items, in its context and evicted."""
     chosen = _Chosen(kind=kind, tool=tool, place=place, sort=sort)
     anyio.run(_ls, sessions_at(root, store), session, chosen, as_json)
 
@@ -185,6 +185,7 @@ def cat(
         str | None, typer.Option("--lines", metavar="A:B", help="Only lines A to B, from 1; either may be left out.")
     ] = None,
     *,
+    tail: Annotated[int | None, typer.Option("--tail", metavar="N", min=1, help="Only the last N lines.")] = None,
     root: Root = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -195,7 +196,12 @@ def cat(
 
     Into a pipe or a file, the content is written byte for byte.
     """
-    anyio.run(_cat, sessions_at(root, store), session, item, None if lines is None else _parse_range(lines), as_json)
+    if lines is not None and tail is not None:
+        raise ConfigError("--lines and --tail choose different lines: use one of them")
+    chosen = None if lines is None else _parse_range(lines)
+    if tail is not None:
+        chosen = (1 - tail, None)
+    anyio.run(_cat, sessions_at(root, store), session, item, chosen, as_json)
 
 
 async def _cat(root: SessionsAt, session: str, item: str, lines: tuple[int, int | None] | None, as_json: bool) -> None:
@@ -208,24 +214,6 @@ async def _cat(root: SessionsAt, session: str, item: str, lines: tuple[int, int 
         else:
             async for block in content_blocks(fs, entry):
                 write(block)
-
-
-def tail(
-    session: SessionArgument,
-    item: ItemArgument,
-    count: Annotated[int, typer.Option("-n", "--lines", min=1, help="How many lines.")] = 10,
-    *,
-    root: Root = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
-    """Print the last lines of an item's content."""
-    anyio.run(_tail, sessions_at(root, store), session, item, count, as_json)
-
-
-async def _tail(root: SessionsAt, session: str, item: str, count: int, as_json: bool) -> None:
-    async with open_session(root, session) as fs:
-        await _print_lines(fs, await find_entry(fs, item), 1 - count, None, as_json)
 
 
 async def _content(fs: ContextFileSystem, entry: Entry) -> dict[str, Any]:

@@ -1,19 +1,61 @@
-"""``ctxfs mcp``: the contents of a session, for a client of the Model Context Protocol."""
+"""``ctxfs mcp``: stored contents for a client of the Model Context Protocol, and the plug-in for Claude Code."""
+
+import os
+from typing import Annotated
 
 import anyio
+import typer
 
+from ctxfs.adapters.serve.claude_code import plugin_at, serve
 from ctxfs.adapters.serve.mcp import reading_server, serve_stdio
-from ctxfs.cli.options import Root, SessionArgument, StoreUrl
-from ctxfs.cli.session import SessionsAt, open_session, sessions_at
+from ctxfs.cli.completion import known_sessions
+from ctxfs.cli.options import PreviewAbove, Root, StoreUrl
+from ctxfs.cli.session import SessionsAt, open_session, sessions_at, stores_of
+from ctxfs.errors import ConfigError
+from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
+
+_CLAUDE_CODE_SESSION = "CLAUDE_CODE_SESSION_ID"
+
+_Session = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[SESSION]",
+        autocompletion=known_sessions,
+        help="A session's id, the beginning of one, or 'last' for the newest.",
+        show_default=False,
+    ),
+]
 
 
-def mcp(session: SessionArgument, root: Root = None, store: StoreUrl = None) -> None:
-    """Serve a session to an MCP client, over standard input and output.
+def mcp(
+    session: _Session = None,
+    *,
+    claude_code: Annotated[
+        bool, typer.Option("--claude-code", help="Serve Claude Code's plug-in: its hook, and its reading tools.")
+    ] = False,
+    preview_above_tokens: PreviewAbove = DEFAULT_PREVIEW_ABOVE_TOKENS,
+    root: Root = None,
+    store: StoreUrl = None,
+) -> None:
+    """Serve stored contents to an MCP client.
 
-    The client's model can read, search and list what this one session stored, even while an agent writes to it. It sees
-    no other session, and changes nothing.
+    The client speaks over standard input and output. Its model can read, search and list what SESSION stored, even
+    while an agent writes to it. It sees no other session, and changes nothing.
+
+    With --claude-code, the plug-in of Claude Code is served, which starts this command itself: large tool output is
+    stored in full before the model sees it, and the model is sent a preview of it.
     """
-    anyio.run(_serve, sessions_at(root, store), session)
+    if (session is None) != claude_code:
+        raise ConfigError("give mcp either a SESSION, which `ctxfs sessions` lists, or --claude-code")
+    if session is not None:
+        anyio.run(_serve, sessions_at(root, store), session)
+        return
+    plugin = plugin_at(
+        stores_of(sessions_at(root, store, may_be_new=True)),
+        os.environ.get(_CLAUDE_CODE_SESSION, ""),
+        preview_above_tokens=preview_above_tokens or None,
+    )
+    anyio.run(serve, plugin)
 
 
 async def _serve(root: SessionsAt, session: str) -> None:

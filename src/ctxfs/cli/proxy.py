@@ -86,7 +86,7 @@ def proxy(
     upstream_anthropic: Anthropic = None,
     upstream_openai: OpenAI = None,
 ) -> None:
-    """Run a program whose requests to models are rewritten on their way out.
+    """Run a program and evict from its requests to models.
 
     Its environment (ANTHROPIC_BASE_URL, OPENAI_BASE_URL) points its requests at a proxy on this machine, which
     replaces what is due for eviction and forwards them. At the end, it prints what that saved. Needs the extra

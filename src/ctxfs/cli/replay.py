@@ -1,4 +1,4 @@
-"""``ctxfs replay`` and ``ctxfs tune``: recorded sessions under eviction policies, without a model."""
+"""``ctxfs replay``: recorded sessions under eviction policies, without a model."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -91,18 +91,28 @@ def replay(
         typer.Option("--html", metavar="OUT", help="Write a report with charts to this file too.", show_default=False),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the policies as a Markdown table.")] = False,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Count read-backs instead, and print parameters as TOML for --policy.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what recorded sessions cost, and what they would have cost with ctxfs.
+    """Show what recorded sessions cost, and would with ctxfs.
 
     They are replayed without a model. One sentence says what was paid and what it would have been, and a table says who
     gains and who does not. Without PATH, the sessions that Claude Code, Codex, Gemini CLI, Copilot CLI and pi recorded
     on this machine are replayed.
     """
+    if tune and (policy or policies or html is not None or markdown or cached != "prefix"):
+        raise ConfigError(
+            "--tune compares no policies: leave out --policy, --policies, --cached, --html and --markdown"
+        )
     if html is not None and not html.absolute().parent.is_dir():
         raise ConfigError(f"--html {html}: {html.absolute().parent} is not a directory")
     prices = _prices(model, rates, ttl)
     files = _found(paths)
+    if tune:
+        _tune(files, tokens, prices, as_json=as_json)
+        return
     with _progress("replaying", len(files)) as progress:
         asked = [*(LAB_POLICIES if policies else ()), *(policy or ())]
         report = lab.replay_files(
@@ -118,22 +128,8 @@ def replay(
         _print(render_table(report) if markdown else render_text(report, width=min(console().width, 100)))
 
 
-def tune(
-    paths: _Files = None,
-    *,
-    model: _Model = None,
-    rates: _Rates = None,
-    ttl: _Ttl = None,
-    tokens: _Tokens = "o200k",
-    as_json: AsJson = False,
-) -> None:
-    """Count eviction parameters on recorded sessions.
-
-    Read-backs are counted on some of the sessions, and what they cost is shown on the others. They are printed as TOML
-    for `ctxfs replay --policy FILE.toml`. Without PATH, the sessions that agents recorded on this machine are used.
-    """
-    prices = _prices(model, rates, ttl)
-    files = _found(paths)
+def _tune(files: Sequence[Path], tokens: lab.Tokens, prices: PriceOptions, *, as_json: bool) -> None:
+    """Count read-backs on some of the sessions, and what they cost on the others, and print them."""
     with _progress("tuning", len(files)) as progress:
         tuned = tune_files(files, tokens, prices=prices, progress=progress)
     _report_skipped(tuned.skipped)

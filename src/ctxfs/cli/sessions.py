@@ -1,25 +1,22 @@
-"""Commands about sessions as a whole: sessions, verify and rm."""
+"""``ctxfs sessions``: the list of sessions."""
 
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-import anyio
 import typer
 
 from ctxfs.cli.columns import print_columns, print_line
-from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.listed import listed
-from ctxfs.cli.options import AsJson, Root, SessionArgument, Since, StoreUrl, Unasked
+from ctxfs.cli.options import AsJson, Root, Since, StoreUrl
 from ctxfs.cli.output import print_json, tokens
-from ctxfs.cli.session import SessionsAt, find_sessions, open_session, sessions_at, stores_of
-from ctxfs.errors import CtxfsError, SessionError, SessionLocked, StorageError
+from ctxfs.cli.session import sessions_at, stores_of
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.listing.selection import Selection, SortKey
 from ctxfs.session.listing.summary import SessionSummary
-from ctxfs.storage.sessions import SessionStores, has_writer, writer_of
+from ctxfs.storage.sessions import SessionStores, has_writer
 from ctxfs.view import figures
 
 
@@ -59,7 +56,11 @@ def sessions(
         return
     if not found:
         none = f"none of the {len(every):,} sessions under {stores.url} matches"
-        way = "`ctxfs demo` makes one" if stores.directory is not None else "`ctxfs push SESSION URL` brings one there"
+        way = (
+            "`ctxfs demo` makes one"
+            if stores.directory is not None
+            else "`ctxfs copy SESSION --to URL` brings one there"
+        )
         said = none if every else f"no sessions under {stores.url}: {way}"
         sys.stderr.write(for_terminal(f"{said}\n"))
         return
@@ -136,82 +137,3 @@ def _saved(session: SessionSummary) -> str:
     if session.saved_usd is not None:
         return figures.usd(session.saved_usd)
     return "" if session.saved_tokens is None else f"{figures.short_count(session.saved_tokens)} tokens"
-
-
-def verify(session: SessionArgument, root: Root = None, store: StoreUrl = None, as_json: AsJson = False) -> None:
-    """Check every stored byte against its checksum.
-
-    Also checks the index against the journal. The exit code is 1 if a check fails.
-    """
-    if not anyio.run(_verify, sessions_at(root, store), session, as_json):
-        raise typer.Exit(1)
-
-
-async def _verify(root: SessionsAt, session: str, as_json: bool) -> bool:
-    async with open_session(root, session) as fs:
-        report = await fs.verify()
-        if as_json:
-            problems = [{"name": p.name, "detail": p.detail} for p in report.problems]
-            print_json({"session_id": fs.session_id, "ok": report.ok, "checked": report.checked, "problems": problems})
-            return report.ok
-        for problem in report.problems:
-            sys.stdout.write(for_terminal(f"{problem.name}: {problem.detail}\n"))
-        size = sum(s.size_bytes for s in fs.state.stored.values())
-        verdict = "all as written" if report.ok else plural(len(report.problems), "problem")
-        checked = plural(report.checked, "content")
-        sys.stdout.write(f"{fs.session_id}: {checked} ({figures.size(size)}) checked, {verdict}\n")
-        return report.ok
-
-
-def rm(
-    sessions: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SESSION", autocompletion=known_sessions, help="Ids of sessions, beginnings of ids, or 'last'."
-        ),
-    ],
-    yes: Unasked = False,
-    root: Root = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
-    """Remove sessions with everything that they stored.
-
-    It asks first. A session that an agent writes to is refused; in a directory, none is removed in that case. A session
-    that cannot be removed is named, and the others are removed; the exit code is then 2.
-    """
-    place = sessions_at(root, store)
-    stores = stores_of(place)
-    named = anyio.run(find_sessions, place, sessions)
-    for session_id in named:
-        if (writer := writer_of(stores, session_id)) is not None:
-            raise SessionLocked(session_id, writer)
-    if not yes:
-        some = (
-            f"{stores.url.rstrip('/')}/{named[0]}" if len(named) == 1 else f"{len(named)} sessions under {stores.url}"
-        )
-        for session_id in named if len(named) > 1 else ():
-            sys.stderr.write(for_terminal(f"  {session_id}\n"))
-        typer.confirm(f"Remove {some} and everything in {'it' if len(named) == 1 else 'them'}?", abort=True, err=True)
-    removed, failed = anyio.run(_removed, stores, named)
-    if as_json:
-        said = {session_id: str(error) for session_id, error in failed.items()}
-        print_json({"removed": removed, **({"failed": said} if failed else {})})
-    if len(named) == 1:
-        for error in failed.values():
-            raise error
-    for session_id, error in failed.items():
-        sys.stderr.write(for_terminal(f"ctxfs: {session_id} was not removed: {error}\n"))
-    if failed:
-        raise typer.Exit(2)
-
-
-async def _removed(stores: SessionStores, named: Sequence[str]) -> tuple[list[str], dict[str, CtxfsError]]:
-    """Remove sessions; return the removed ids, and an error for each session that is still there."""
-    failed: dict[str, CtxfsError] = {}
-    for session_id in named:
-        try:
-            await stores.remove(session_id)
-        except (SessionError, StorageError) as error:
-            failed[session_id] = error
-    return [session_id for session_id in named if session_id not in failed], failed

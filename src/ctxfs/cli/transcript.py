@@ -1,7 +1,5 @@
-"""Commands that show a session in time: show, diff and history."""
+"""Commands that show a session in time: show and diff."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
@@ -9,15 +7,15 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from ctxfs.cli.completion import known_items
+from ctxfs.cli.changes import change_keys, print_changes
 from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
-from ctxfs.cli.output import Reasons, console, label, print_json, table, tokens, write
-from ctxfs.cli.session import SessionsAt, find_entry, open_session, sessions_at
+from ctxfs.cli.output import console, label, print_json, write
+from ctxfs.cli.session import SessionsAt, open_session, sessions_at
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.readable import readable_text
-from ctxfs.session.timeline.changes import Changes, ItemChange, change_id
+from ctxfs.session.timeline.changes import Changes
 from ctxfs.session.timeline.reading import past_request, read_timeline
 from ctxfs.session.timeline.request import MESSAGES_ELSEWHERE, PastRequest
 from ctxfs.text.utf8 import lossless_bytes
@@ -44,7 +42,7 @@ def show(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the conversation, as it stands or as it was sent at a call.
+    """Show the conversation, now or as sent at a call.
 
     Long messages are cut: --full shows them whole, and `ctxfs cat` shows one of them.
     """
@@ -147,7 +145,7 @@ def diff(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what changed between the requests of calls N and M, and why."""
+    """Show what changed between two requests, and why."""
     anyio.run(_diff, sessions_at(root, store), session, first, last, as_json)
 
 
@@ -160,7 +158,7 @@ async def _diff(root: SessionsAt, session: str, first: int, last: int | None, as
         print_json(_changes_keys(changes))
         return
     out = console()
-    _print_changes(changes.items)
+    print_changes(changes.items)
     if is_elsewhere:
         which = f"call {changes.first} -> {changes.last}"
         out.print(label(f"{which}: not recorded: {MESSAGES_ELSEWHERE}", "bold"), soft_wrap=True)
@@ -191,78 +189,7 @@ def _changes_keys(changes: Changes) -> dict[str, Any]:
         "kept_tokens": changes.kept_tokens,
         "rewritten_tokens": changes.rewritten_tokens,
         "new_tokens": changes.new_tokens,
-        "items": [_change_keys(change) for change in changes.items],
-    }
-
-
-def history(
-    session: SessionArgument,
-    item: Annotated[
-        str | None,
-        typer.Argument(metavar="ITEM", autocompletion=known_items, help="An item's id; all items if left out."),
-    ] = None,
-    root: Root = None,
-    store: StoreUrl = None,
-    as_json: AsJson = False,
-) -> None:
-    """List what was evicted, archived, restored and removed, with the ids that `ctxfs undo` takes.
-
-    For one item, lists everything since it was added.
-    """
-    anyio.run(_history, sessions_at(root, store), session, item, as_json)
-
-
-async def _history(root: SessionsAt, session: str, item: str | None, as_json: bool) -> None:
-    async with open_session(root, session) as fs:
-        timeline = await read_timeline(fs)
-        if item is None:
-            found = [change for change in timeline.history() if change.what != "added"]
-        elif not (found := list(timeline.history(item))):
-            found = list(timeline.history((await find_entry(fs, item)).item_id))
-        undone = {change_id(number) for number in fs.state.undone}
-        # Only what is still out of the context can be brought back.
-        out = {i for i in fs.state.ids if (one := fs.state.items.get(i)) is None or one.destroyed or one.trimmed}
-        open_ = {change.change for change in timeline.history() if change.item_id in out}
-    if as_json:
-        print_json([_change_keys(change) | {"undone": change.change in undone} for change in found])
-        return
-    _print_changes([one if one.change in open_ | undone else replace(one, change=None) for one in found], undone)
-    if not found:
-        console().print("nothing was evicted")
-
-
-def _print_changes(changes: Sequence[ItemChange], undone: Collection[str] = ()) -> None:
-    if not changes:
-        return
-    out = console()
-    reasons = Reasons(out)
-    listed = table("item", "what", "before call", "tokens", "undo by", "why", right=("before call", "tokens"))
-    for change in changes:
-        listed.add_row(
-            change.item_id,
-            change.what,
-            tokens(change.after_call + 1),
-            f"{change.tokens_before:,} -> {change.tokens_after:,}",
-            "(undone)" if change.change in undone else change.change or "",
-            reasons.cell(change.reason),
-        )
-    out.print(listed)
-    reasons.print_below()
-
-
-def _change_keys(change: ItemChange) -> dict[str, Any]:
-    return {
-        "item_id": change.item_id,
-        "item_type": change.item_type.value,
-        "tool_name": change.tool_name,
-        "what": change.what,
-        "after_call": change.after_call,
-        "at": change.at,
-        "tokens_before": change.tokens_before,
-        "tokens_after": change.tokens_after,
-        "reason": change.reason,
-        "change": change.change,
-        "archive": change.archive,
+        "items": [change_keys(change) for change in changes.items],
     }
 
 

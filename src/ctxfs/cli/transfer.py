@@ -1,4 +1,4 @@
-"""Commands that move sessions: export and import, push and pull."""
+"""Commands that move sessions: export, import and copy."""
 
 import sys
 from functools import partial
@@ -12,12 +12,12 @@ from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import print_json
 from ctxfs.cli.session import find_session, sessions_at, sessions_directory, stores_of
 from ctxfs.errors import ConfigError
+from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.session.content.visible import visible_text as for_terminal
-from ctxfs.session.transfer.copies import CopiedSession, copy_session
+from ctxfs.session.transfer.copies import copy_session
 from ctxfs.session.transfer.sessions import MAX_BYTES, MAX_FILES, Transferred, export_session, import_session
 from ctxfs.storage.urls import stores_at
-
-Url = Annotated[str, typer.Argument(metavar="URL", help="The bucket: s3://bucket/prefix, gs://…, az://…")]
+from ctxfs.view import figures
 
 
 def export(
@@ -29,9 +29,10 @@ def export(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a session into one file, with everything that it stored.
+    """Write a session into one file.
 
-    Every content is checked on the way. An agent may be writing the session. `ctxfs import` reads both forms.
+    It has everything that the session stored. Every content is checked on the way. An agent may be writing the
+    session. `ctxfs import` reads both forms.
     """
     place = sessions_at(root, store)
     session_id = anyio.run(find_session, place, session)
@@ -51,7 +52,7 @@ def import_(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a session from an exported one.
+    """Make a session from an exported file.
 
     Everything in the file is checked; the session appears as a whole or not at all.
     """
@@ -71,32 +72,37 @@ def import_(
     _print_transferred(done, as_json=as_json)
 
 
-def push(session: SessionArgument, url: Url, root: Root = None, as_json: AsJson = False) -> None:
-    """Copy a session to a bucket, byte for byte, or update the copy there.
+def copy(
+    session: SessionArgument,
+    *,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="URL", help="Copy it from the directory to this store.", show_default=False),
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar="URL", help="Copy it from this store to the directory.", show_default=False),
+    ] = None,
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy a session to a store or from one, or update it.
 
-    The session stays where it is. If both copies were written to, nothing is changed.
+    URL is s3://bucket/prefix, gs://…, az://… or postgresql://… The session is copied byte for byte, and stays where it
+    is. If both copies were written to, nothing is changed.
     """
-    place = sessions_directory(root)
-    session_id = anyio.run(find_session, place, session)
-    _print_copied(anyio.run(copy_session, session_id, stores_at(place), url), as_json=as_json)
-
-
-def pull(session: SessionArgument, url: Url, root: Root = None, as_json: AsJson = False) -> None:
-    """Copy a session from a bucket into the directory, byte for byte, or update the copy there.
-
-    The session stays in the bucket. If both copies were written to, nothing is changed.
-    """
-    target, source = stores_at(sessions_directory(root, may_be_new=True)), stores_at(None, url)
+    if (to is None) == (from_ is None):
+        raise ConfigError("give copy one URL: --to URL from the directory to a store, --from URL the other way")
+    directory = stores_at(sessions_directory(root, may_be_new=from_ is not None))
+    source = directory if from_ is None else stores_at(None, from_)
+    target = directory if to is None else to
     session_id = anyio.run(find_session, source, session)
-    _print_copied(anyio.run(copy_session, session_id, source, target), as_json=as_json)
-
-
-def _print_copied(done: CopiedSession, *, as_json: bool) -> None:
+    done = anyio.run(copy_session, session_id, source, target)
     if as_json:
         keys = {"session_id": done.session_id, "from": done.source, "to": done.target}
         print_json({**keys, "files": done.files, "bytes": done.size_bytes})
         return
-    copied = f"{done.files:,} files, {done.size_bytes:,} bytes, are now in {done.target}"
+    copied = f"{plural(done.files, 'file')}, {figures.size(done.size_bytes)}, now in {done.target}"
     nothing = f"{done.target} already has all of it"
     sys.stdout.write(for_terminal(f"{done.session_id}: {copied if done.size_bytes else nothing}\n"))
 
@@ -106,6 +112,6 @@ def _print_transferred(done: Transferred, *, as_json: bool) -> None:
         values = {"session_id": done.session_id, "path": str(done.path), "files": done.files, "bytes": done.size_bytes}
         print_json(values)
         return
-    contents = "1 content" if done.files == 1 else f"{done.files:,} contents"
-    line = f"{done.session_id}: {contents}, {done.size_bytes:,} bytes with its journal, now in {done.path}\n"
+    held = f"{plural(done.files, 'content')}, {figures.size(done.size_bytes)} with its journal"
+    line = f"{done.session_id}: {held}, now in {done.path}\n"
     sys.stdout.write(for_terminal(line))

@@ -61,9 +61,10 @@ def view(
     root: Root = None,
     store: StoreUrl = None,
 ) -> None:
-    """Look at sessions in a browser: where the context went, call by call.
+    """Look at sessions in a browser, call by call.
 
-    For recorded sessions, such as those of Claude Code: what each policy would have done.
+    It shows where the context went. For recorded sessions, such as those of Claude Code: what each policy would have
+    done.
 
     The page is served on 127.0.0.1, at an address that nobody can guess, and changes nothing without --write.
     Needs the extra ctxfs[view].

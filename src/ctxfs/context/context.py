@@ -583,7 +583,7 @@ class Context:
         """Undo an eviction, a compaction or a summary; return the items that are back, in order.
 
         Args:
-            change: its id, as events (``Evicted.change``), ``changes`` and ``ctxfs history`` show it; None: the last
+            change: its id, as events (``Evicted.change``), ``changes`` and ``ctxfs explain`` show it; None: the last
                 one that is in force, so that several calls undo several in a row.
 
         Restored items stay for a while, as with ``restore``. Nothing that was recorded is changed: the undo is

@@ -80,7 +80,7 @@ class SessionDiverged(SessionError):
     def __init__(self, session_id: str) -> None:
         super().__init__(
             f"both copies of session {session_id} were written to after they last agreed: keep one, and remove the "
-            "other with `ctxfs rm`"
+            "other with `ctxfs forget SESSION`"
         )
         self.session_id = session_id
 
@@ -190,7 +190,7 @@ class NotStored(StorageError, LookupError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"no file {name} in this session, and ctxfs did not remove it: `ctxfs verify` lists everything missing"
+            f"no file {name} in this session, and ctxfs did not remove it: `ctxfs check` lists everything missing"
         )
         self.name = name
         self.told = f"its file {name} is missing"

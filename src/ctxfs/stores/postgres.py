@@ -37,7 +37,7 @@ insert into ctxfs_meta select {SCHEMA_VERSION} where not exists (select from ctx
 """  # noqa: S608 - the version is our own number
 """Storage EXTERNAL is not compressed, so reading a range is cheap; ctxfs compresses contents itself."""
 
-_INIT: Final = "run `ctxfs store init --store URL` once, as a role that may create tables"
+_INIT: Final = "run `ctxfs doctor --store URL --init` once, as a role that may create tables"
 
 _ALIVE: Final[dict[str, Any]] = {"connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5}
 

@@ -19,7 +19,7 @@ LEAST_SAVED_TOKENS: Final = 10
 
 _SIZE_UNIT_TOKENS: Final = 1_000
 
-_READ_BACKS = "read_backs (counted by `ctxfs tune`)"
+_READ_BACKS = "read_backs (counted by `ctxfs replay --tune`)"
 _BOUND = "max_loss and cover"
 _NOTHING = "nothing: its rule is gone"
 _REPLACED: Final[Mapping[str, str]] = MappingProxyType(
@@ -41,8 +41,8 @@ class EvictionParameters:
 
     Args:
         read_backs: by kind, the read-backs that the next call asks of an item of 1,000 tokens that the model has just
-            seen. They fall with the item's age in calls, as 1 / age. Counted on recordings: `ctxfs tune` counts them
-            on yours.
+            seen. They fall with the item's age in calls, as 1 / age. Counted on recordings: `ctxfs replay --tune`
+            counts them on yours.
         by_size: how they grow with the item's size, as an exponent; 0: not at all, 1: in proportion. Counted as well.
         read_back_weight: how many times its price a read-back counts. 1: its price; a user who does not want to wait
             for read-backs takes more, and pays more.

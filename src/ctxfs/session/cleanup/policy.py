@@ -144,7 +144,7 @@ def _why_kept(
             why
             for holds, why in (
                 (session.session_id in running, "an agent writes to it"),
-                (session.error is not None, "it cannot be read: look at it, or `ctxfs rm` it"),
+                (session.error is not None, "it cannot be read: look at it, or `ctxfs forget SESSION`"),
                 (place < policy.keep_last, f"it is one of the last {policy.keep_last}"),
                 (age_s < policy.keep_within_s, f"it changed within {_span(policy.keep_within_s)}"),
                 (not set(session.tags).isdisjoint(policy.keep_tags), f"it has a tag of {', '.join(policy.keep_tags)}"),

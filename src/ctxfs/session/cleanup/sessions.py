@@ -51,6 +51,24 @@ async def forget_plan(
     return await _plan(policy, await resolved_stores(root_path, store), clock, running=())
 
 
+async def named_plan(session_ids: Sequence[str], *, store: SessionStores) -> ForgetPlan:
+    """The plan that forgets these sessions, which exist, and no other. Raises ``ConfigError`` as ``forget_plan``."""
+    known = {summary.session_id: summary for summary in await counted_once(store)}
+    verdicts = []
+    for session_id in session_ids:
+        summary = known.get(session_id)
+        verdict = Verdict(
+            session_id=session_id,
+            forget=True,
+            reason="it was named",
+            changed_at=0.0 if summary is None else summary.changed_at,
+            contents=0 if summary is None else summary.stored,
+            size_bytes=0 if summary is None else summary.disk_bytes,
+        )
+        verdicts.append(verdict)
+    return ForgetPlan(verdicts=tuple(verdicts))
+
+
 async def _plan(policy: ForgetPolicy, stores: SessionStores, clock: Clock, *, running: Collection[str]) -> ForgetPlan:
     """Plan with sessions that must stay: ``running``, and every session that has a writer."""
     summaries = await counted_once(stores)

@@ -113,7 +113,7 @@ async def _held(store: Store, session_id: str) -> _Held:
     if found.damages:
         damage = found.damages[0]
         where = f"is damaged at byte {damage.offset:,} ({damage.reason})"
-        raise CorruptJournal(session_id, f"{where}: it is not exported; copy its directory, or `ctxfs push` it")
+        raise CorruptJournal(session_id, f"{where}: it is not exported; copy its directory, or `ctxfs copy` it")
     state = await result_of(lambda: fold(SessionState(), found.records))
     growing = await growing_logs(store, state, await store.names(TERMINAL))
     fold(state, growing)

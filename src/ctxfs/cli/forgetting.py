@@ -1,0 +1,164 @@
+"""``ctxfs forget``: remove whole sessions, those that are named or those that rules select."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Any
+
+import anyio
+import typer
+
+from ctxfs.cli.amounts import size_bytes, span_s
+from ctxfs.cli.columns import print_columns, print_line
+from ctxfs.cli.completion import known_sessions
+from ctxfs.cli.options import AsJson, DryRun, Root, StoreUrl, Unasked
+from ctxfs.cli.output import print_json
+from ctxfs.cli.session import find_sessions, sessions_at, stores_of
+from ctxfs.errors import ConfigError, SessionLocked
+from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.session.cleanup.policy import ForgetPlan, ForgetPolicy, Verdict
+from ctxfs.session.cleanup.sessions import Forgotten, carry_out, forget_plan, named_plan
+from ctxfs.storage.sessions import SessionStores, writer_of
+from ctxfs.view import figures
+
+_Named = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SESSION]...",
+        autocompletion=known_sessions,
+        help="Ids of sessions, beginnings of ids, or 'last'; rules choose among all sessions if left out.",
+    ),
+]
+OlderThan = Annotated[
+    float | None,
+    typer.Option(
+        "--older-than", parser=span_s, metavar="SPAN", help="Only those unchanged for this long, such as 30d."
+    ),
+]
+LargerThan = Annotated[
+    int | None,
+    typer.Option("--larger-than", parser=size_bytes, metavar="SIZE", help="Only those over this size, such as 20M."),
+]
+_NO_RULES = {field.name: field.default for field in fields(ForgetPolicy)}
+
+
+def forget(
+    sessions: _Named = None,
+    *,
+    keep_last: Annotated[int, typer.Option("--keep-last", min=0, metavar="N", help="Keep the newest N.")] = 0,
+    keep_within: Annotated[
+        float | None,
+        typer.Option(
+            "--keep-within", parser=span_s, metavar="SPAN", help="Keep those changed within this time, such as 7d."
+        ),
+    ] = None,
+    keep_tag: Annotated[
+        list[str] | None, typer.Option("--keep-tag", metavar="TAG", help="Keep those with this tag.")
+    ] = None,
+    older_than: OlderThan = None,
+    larger_than: LargerThan = None,
+    with_tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="TAG", help="Only those with this tag.")
+    ] = None,
+    max_size: Annotated[
+        int | None,
+        typer.Option(
+            "--max-size", parser=size_bytes, metavar="SIZE", help="Only until all fit in this size, oldest first."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Unasked = False,
+    root: Root = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove sessions, by name or by rules.
+
+    Either the named sessions are removed, or those that --older-than, --larger-than and --tag select, unless a --keep
+    rule keeps them; with --max-size, only until the rest fits. It asks first. A named session that an agent writes to
+    is refused, and nothing is removed; the rules keep such sessions. Asking for a removed session later shows when and
+    why it was removed.
+    """
+    place = sessions_at(root, store)
+    stores = stores_of(place)
+    rules: dict[str, Any] = {
+        "keep_last": keep_last,
+        "keep_within_s": keep_within or 0.0,
+        "keep_tags": tuple(keep_tag or ()),
+        "older_than_s": older_than,
+        "larger_than_bytes": larger_than,
+        "tags": tuple(with_tag or ()),
+        "max_size_bytes": max_size,
+    }
+    plan: ForgetPlan
+    if not sessions:
+        plan = anyio.run(partial(forget_plan, ForgetPolicy(**rules), store=stores))
+    elif rules != _NO_RULES:
+        raise ConfigError("give forget sessions or rules, not both: rules choose among all sessions")
+    else:
+        named = anyio.run(find_sessions, place, sessions)
+        _refuse_running(stores, named)
+        plan = anyio.run(partial(named_plan, named, store=stores))
+    if not as_json:
+        _print_plan(plan)
+    done = None if dry_run or not plan.forgotten else _forgotten(plan, stores, asks=not yes)
+    if as_json:
+        print_json([_verdict_as_dict(verdict, done) for verdict in plan.verdicts])
+    elif done is not None:
+        _print_forgotten(done)
+    if done is not None and done.failed:
+        raise typer.Exit(1)
+
+
+def _refuse_running(stores: SessionStores, named: Sequence[str]) -> None:
+    """Raise ``SessionLocked`` if an agent writes to one of the sessions, before any is removed."""
+    for session_id in named:
+        if (writer := writer_of(stores, session_id)) is not None:
+            raise SessionLocked(session_id, writer)
+
+
+def _forgotten(plan: ForgetPlan, stores: SessionStores, *, asks: bool) -> Forgotten:
+    if asks:
+        count = len(plan.forgotten)
+        them = "it" if count == 1 else "them"
+        typer.confirm(
+            f"Remove {plural(count, 'session')} under {stores.url} and everything in {them}?", abort=True, err=True
+        )
+    return anyio.run(partial(carry_out, plan, store=stores, by="ctxfs forget"))
+
+
+def _print_plan(plan: ForgetPlan) -> None:
+    rows = [
+        (
+            "forget" if verdict.forget else "keep",
+            verdict.session_id,
+            datetime.fromtimestamp(verdict.changed_at).astimezone().strftime("%Y-%m-%d %H:%M"),
+            figures.size(verdict.size_bytes),
+            verdict.reason,
+        )
+        for verdict in plan.verdicts
+    ]
+    print_columns(["", "session", "last change", "size", "why"], rows, right=("size",))
+    kept = len(plan.verdicts) - len(plan.forgotten)
+    print_line(f"{len(plan.forgotten):,} to forget ({figures.size(plan.size_bytes)}), {kept:,} to keep")
+    if plan.over_bytes:
+        print_line(f"still {figures.size(plan.over_bytes)} over the limit: the rules keep the rest", style="red")
+
+
+def _print_forgotten(done: Forgotten) -> None:
+    for verdict, why in done.failed:
+        print_line(f"{verdict.session_id} is kept: {why}", style="red")
+    print_line(f"{len(done.removed):,} forgotten, {figures.size(done.size_bytes)}")
+
+
+def _verdict_as_dict(verdict: Verdict, done: Forgotten | None) -> dict[str, Any]:
+    return {
+        "session_id": verdict.session_id,
+        "forget": verdict.forget,
+        "reason": verdict.reason,
+        "size_bytes": verdict.size_bytes,
+        "contents": verdict.contents,
+        "removed": done is not None and verdict in done.removed,
+        "failed": None if done is None else dict(done.failed).get(verdict),
+    }
