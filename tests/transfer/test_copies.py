@@ -1,6 +1,7 @@
 """Copies of a session in two places: there and back, byte for byte."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from ctxfs.storage.memory import MemorySessions
 from ctxfs.stores import ObjectSessions
 from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
+from failing_fs import FailingFileSystem, as_port
 from storage.buckets import MemoryBucket
 
 pytestmark = pytest.mark.anyio
@@ -140,3 +142,27 @@ def test_the_command_line_pushes_lists_reads_and_pulls(tmp_path: Path, capsys: p
     assert "leave out the directory" in capsys.readouterr().err
     assert run(["copy", "nothing", "--from", url, "--root", str(tmp_path / "back")]) == 2
     assert run(["ls", "s1", "--store", "ftp://x"]) == 2
+
+
+async def test_a_copy_that_was_cut_anywhere_agrees_with_its_journal(tmp_path: Path) -> None:
+    """Also its index, which is written last: one that knows more than the journal would contradict it."""
+    here = LocalSessions(tmp_path / "here")
+    await converse(here, "a")
+    await copy_session("s1", here, LocalSessions(tmp_path / "before"))
+    await converse(here, "b")
+    cut = 0
+    whole = False
+    while not whole:
+        cut += 1
+        root = tmp_path / f"there{cut}"
+        shutil.copytree(tmp_path / "before", root)
+        fs = FailingFileSystem(lambda number, _, cut=cut: number > cut)  # type: ignore[misc]
+        try:
+            await copy_session("s1", here, LocalSessions(root, fs=as_port(fs)))
+            whole = True
+        except CtxfsError:
+            pass
+        async with ContextFileSystem("s1", root_path=root, read_only=True) as copy:
+            assert (await copy.verify()).problems == ()
+        shutil.rmtree(root)
+    assert cut > 20

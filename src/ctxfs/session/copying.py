@@ -70,7 +70,7 @@ async def bring_up_to_date(source: Store, target: Store, session_id: str) -> Cop
     log = log[: log.rfind(b"\n") + 1]
     if not log.startswith(known):
         raise SessionDiverged(session_id)
-    names = [name for name in await source.names() if name != INDEX_NAME or wants_index(target)]
+    names = [name for name in await source.names() if name != INDEX_NAME]
     there = set(await target.names())
     new = [await _file(source, name) for name in names if name not in there]
     changed = [await _file(source, name) for name in names if name in there and not await _same(source, target, name)]
@@ -78,28 +78,27 @@ async def bring_up_to_date(source: Store, target: Store, session_id: str) -> Cop
         await target.replace(file.name, file.chunks)
     if new or len(log) > len(known):
         await target.commit(new, lambda: log[len(known) :])
-    if wants_index(target) and INDEX_NAME not in names:
-        await target.replace(INDEX_NAME, _index(session_id, log))
+    if wants_index(target):
+        # After the log, and from it: the index of the source may know lines that a writer added since the log was read.
+        index = await run_to_completion(lambda: _index(session_id, log))
+        if INDEX_NAME not in there or await target.read(INDEX_NAME) != index:
+            await target.replace(INDEX_NAME, index)
     if gone := sorted(there.difference(names, [INDEX_NAME])):
         await target.delete(gone)
     size = len(log) - len(known) + sum([await source.size(file.name) for file in (*new, *changed)])
     return Copied(files=len(new) + len(changed), size_bytes=size)
 
 
-def _index(session_id: str, log: bytes) -> Iterable[bytes]:
+def _index(session_id: str, log: bytes) -> bytes:
     found = scan(log)
-    return render_index(session_id, found.last_seq, fold(SessionState(), found.records).stored.values())
+    return b"".join(render_index(session_id, found.last_seq, fold(SessionState(), found.records).stored.values()))
 
 
 async def _same(source: Store, target: Store, name: str) -> bool:
     """Whether both have the same file of this name. Contents never change, so only a growing file differs, in size."""
     if await source.size(name) != await target.size(name):
         return False
-    return not _is_derived(name) or await source.read(name) == await target.read(name)
-
-
-def _is_derived(name: str) -> bool:
-    return name == INDEX_NAME or is_block_index(name)
+    return not is_block_index(name) or await source.read(name) == await target.read(name)
 
 
 async def _file(source: Store, name: str) -> NewFile:
@@ -108,7 +107,7 @@ async def _file(source: Store, name: str) -> NewFile:
         chunks = _Pieces(source, name, await source.size(name))
     else:
         chunks = [await source.read(name)]
-    return NewFile(name=name, chunks=chunks, derived=_is_derived(name))
+    return NewFile(name=name, chunks=chunks, derived=is_block_index(name))
 
 
 @dataclass(frozen=True, slots=True)
