@@ -19,11 +19,13 @@ from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.agent import Telemetry
 from ctxfs.agent.telemetry import names
 from ctxfs.context import History, Part
-from ctxfs.errors import ConfigError, InvalidReply, StorageError, WriteFailed
+from ctxfs.errors import ConfigError, InvalidReply, OutcomeUnknown, SessionLocked, StorageError, WriteFailed
 from ctxfs.eviction.events import Compacted, ContextEvent, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.messages import ModelRequest, ToolCall, UserMessage
 from ctxfs.messages.base import Usage
+from ctxfs.stores import ObjectStore
 from ctxfs.testing import Failure, MessagesServer, ScriptedModel
+from storage.buckets import Fate, MemoryBucket
 
 pytestmark = pytest.mark.anyio
 
@@ -73,6 +75,35 @@ async def query(collected: Collected, root: Path, turns: Any, *, content: bool =
     async with Agent(ScriptedModel(turns), config) as agent:
         assert await agent.query("How is the weather?") == "Stormy."
     return agent
+
+
+async def test_the_troubles_of_stores_are_counted_once_for_the_whole_process(collected: Collected) -> None:
+    """A retry, an unknown outcome and a session that another writer took, of a store that no telemetry was given."""
+    store_metrics = (names.STORE_RETRIES, names.STORE_UNKNOWN, names.STORE_LOST)
+    for _ in range(3):
+        collected.telemetry()
+
+    def counts() -> list[int]:
+        points = [collected.points(name) for name in store_metrics]
+        assert [len(found) for found in points] == [1, 1, 1], (
+            "one provider reads them once, however many agents there are"
+        )
+        return [found[0].value for found in points]
+
+    before = counts()
+    fates: list[Fate] = ["answer lost"]
+    bucket = MemoryBucket(lambda _: fates.pop() if fates else "done")
+    first, second = [ObjectStore(bucket, "s", ttl_s=0, give_up_s=5) for _ in range(2)]
+    await first.open(create=True, write=True)
+    await second.open(create=True, write=True)
+    with pytest.raises(SessionLocked):
+        await first.commit([], lambda: b"x\n")
+    silent = ObjectStore(bucket, "s", ttl_s=0, give_up_s=0)
+    await silent.open(create=True, write=True)
+    bucket.fate = lambda _: "lost"
+    with pytest.raises(OutcomeUnknown):
+        await silent.commit([], lambda: b"x\n")
+    assert [after - now for after, now in zip(counts(), before, strict=True)] == [1, 1, 1]
 
 
 async def test_a_run_has_spans_for_calls_and_tools_and_events_with_their_figures(

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from ctxfs.errors import OutcomeUnknown, StoreRefused, WriteFailed
 from ctxfs.errors.checks import require_number
 from ctxfs.storage.failures import NoAnswer, NotSent
+from ctxfs.storage.troubles import TROUBLES
 
 T = TypeVar("T")
 
@@ -70,6 +71,7 @@ def repeated(request: Callable[[], T], name: str, terms: Terms) -> T:
             )  # so that a clock that is set back cannot prevent the end
             if waited > terms.give_up_s:
                 raise (OutcomeUnknown if unanswered else WriteFailed)(name, str(error)) from error
+            TROUBLES.met("retry")
             logger.info("%s is written again, since the store did not answer: %s", name, error)
         except (WriteFailed, StoreRefused) as error:
             if unanswered:

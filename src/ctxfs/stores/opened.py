@@ -12,6 +12,7 @@ from ctxfs.errors import OutcomeUnknown, SessionClosed, SessionLocked, SessionNo
 from ctxfs.storage.base import NewFile, check_name
 from ctxfs.storage.failures import writing
 from ctxfs.storage.growing import Growing
+from ctxfs.storage.troubles import TROUBLES
 from ctxfs.stores.answers import Terms
 
 logger = logging.getLogger("ctxfs.stores")
@@ -126,10 +127,12 @@ class OpenedSession(ABC):
                 yield
             except SessionLocked as error:
                 self._lost = error
+                TROUBLES.met("lost session")
                 logger.warning("session %s was taken over by another writer: this one writes no more", self._session_id)
                 raise
             except OutcomeUnknown as error:
                 self._lost = error
+                TROUBLES.met("unknown outcome")
                 logger.warning("session %s: whether a change was stored is not known: %s", self._session_id, error)
                 raise
 

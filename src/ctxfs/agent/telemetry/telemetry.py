@@ -16,6 +16,7 @@ from ctxfs.messages.base import ChatModel, ModelEvent, ModelRequest, Reply, Retr
 from ctxfs.messages.messages import ToolCall
 from ctxfs.messages.models.known import known_model
 from ctxfs.messages.rates import bill_usd
+from ctxfs.storage.troubles import TROUBLES, Trouble
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import ToolResult
 from ctxfs.version import __version__
@@ -39,6 +40,28 @@ class _Instruments:
     cost: "Counter"
     stored: "Counter"
     freed: "Counter"
+
+
+_watched: list[object] = []  # the meter providers that have the metrics of stores: an application has one or two
+
+_STORE_METRICS: Mapping[Trouble, tuple[str, str]] = {
+    "retry": (names.STORE_RETRIES, "Requests to a store that were made again, since it did not answer"),
+    "unknown outcome": (names.STORE_UNKNOWN, "Changes of which a store did not say whether they were stored"),
+    "lost session": (names.STORE_LOST, "Sessions that another writer took over"),
+}
+
+
+def _watch_stores(metrics: ModuleType, meter: Any, provider: object) -> None:
+    """Let a provider read the troubles of this process, once: they are not those of one agent."""
+    if any(one is provider for one in _watched):
+        return
+    _watched.append(provider)
+
+    def reader(trouble: Trouble) -> Callable[[Any], list[Any]]:
+        return lambda _: [metrics.Observation(TROUBLES.count(trouble))]
+
+    for trouble, (name, description) in _STORE_METRICS.items():
+        meter.create_observable_counter(name, [reader(trouble)], "{occurrence}", description)
 
 
 @names_settings()
@@ -72,6 +95,7 @@ class Telemetry:
         except ImportError as error:
             raise MissingExtra("otel", "opentelemetry-api") from error
         meter = metrics.get_meter("ctxfs", __version__, meter_provider)
+        _watch_stores(metrics, meter, meter_provider)
         self._instruments = _Instruments(
             trace=trace,
             content=content,
