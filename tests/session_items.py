@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ctxfs.context.commit import Applied, apply
+from ctxfs.context.commit import Applied, carry_out
 from ctxfs.eviction.offload_plan import Plan
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
@@ -102,20 +102,8 @@ def evicted(fs: ContextFileSystem, item: ContextItem) -> ContextItem:
 
 
 async def carried_out(plan: Plan, items: Mapping[str, ContextItem], fs: ContextFileSystem) -> Applied:
-    """What all commits of a plan came to together."""
-    current, parts = dict(items), list[Applied]()
-
-    def done(applied: Applied) -> None:
-        parts.append(applied)
-        current.update((item.id, item) for item in applied.items)
-
-    await apply(plan, current, fs, done)
-    return Applied(
-        items=tuple({item.id: item for part in parts for item in part.items}.values()),
-        left=tuple(item_id for part in parts for item_id in part.left),
-        archived=next((part.archived for part in parts if part.archived is not None), None),
-        events=tuple(event for part in parts for event in part.events),
-    )
+    """What became durable of a plan."""
+    return await carry_out(plan, items, fs)
 
 
 def stored_record(item_id: str = "call_1", **changes: object) -> Stored:

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from ctxfs import Agent, AgentConfig, Context, tool
-from ctxfs.context.live import LiveTranscript
+from ctxfs.context.transcript import Transcript
 from ctxfs.errors import OutcomeUnknown, SessionLocked, Unrecorded
 from ctxfs.messages import ToolCall
 from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
@@ -75,16 +75,16 @@ def test_an_interrupt_between_the_commit_and_what_it_changes(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The state is half folded, or the transcript does not know yet: both are made from the log again."""
-    for place_of, name in (SessionState, "apply"), (LiveTranscript, "_applied"):
+    for place_of, name in (SessionState, "apply"), (Transcript, "rewrite"):
         for at in range(1, 24):
             left = [at]
             real = getattr(place_of, name)
 
-            def cut(self: object, given: object, *, left: list[int] = left, real: object = real) -> object:
+            def cut(*given: object, left: list[int] = left, real: object = real) -> object:
                 left[0] -= 1
                 if not left[0]:
                     raise KeyboardInterrupt
-                return real(self, given)  # type: ignore[operator]
+                return real(*given)  # type: ignore[operator]
 
             stores = place("a directory", Line(), tmp_path / f"{name}-{at}")
             context = Context("s", store=stores, keep_recent={"log": 1})

@@ -49,7 +49,7 @@ def test_a_preview_shows_size_head_and_tail_and_how_to_read_on() -> None:
     assert leaving is not None
     assert leaving.item.placeholder is not None
     assert leaving.item.placeholder.startswith("[Content offloaded]")
-    offload = leaving.build()
+    offload = leaving.offload
     assert offload.reason == RULE.reason
     assert offload.tokens_after == COUNTER.count(offload.placeholder) <= PREVIEW_TOKENS
     assert offload.placeholder.split("\n")[:2] == [

@@ -18,7 +18,6 @@ from ctxfs.context.history.parts import Part
 from ctxfs.errors import ConfigError, TranscriptError
 from ctxfs.eviction import Evicted, Offloaded
 from ctxfs.eviction.eager import EagerOffload
-from ctxfs.eviction.offload_plan import Offload
 from ctxfs.messages import CharsCounter, TokenCounter
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
@@ -307,23 +306,19 @@ class _Mistaken:
     def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
         if item.item_type is not ItemType.TOOL_RESULT:
             return None
-        return EagerOffload(item=item, chars=len(item.message.content), build=self.build)
-
-    def build(self) -> Offload:
         raise ValueError("a mistake")
 
 
-async def test_a_policy_that_raises_is_heard_and_loses_nothing(tmp_path: Path) -> None:
+async def test_a_policy_that_raises_is_heard_and_changes_nothing(tmp_path: Path) -> None:
     calls = AssistantMessage(({"type": "tool_use", "id": "c1", "name": "show", "input": {}},))
     async with Context("s1", root_path=tmp_path, eager=_Mistaken(), counter=CharsCounter()) as context:
         await context.add(UserMessage("go"), calls)
         with pytest.raises(ValueError, match="a mistake"):
             await context.add(ToolMessage("c1", "show", LOG))
-        (message,) = (await context.messages())[2:]
-        assert message.content == LOG
+        assert [call.id for call in context.open_calls] == ["c1"]
         assert context.unrecorded == ()
     async with ContextFileSystem("s1", root_path=tmp_path, read_only=True) as fs:
-        assert await fs.load("c1") == LOG
+        assert [item.id for item in await fs.items()] == [item.id for item in context.items]
 
 
 async def test_events_and_counters_tell_what_was_saved(tmp_path: Path) -> None:
@@ -412,7 +407,7 @@ async def test_the_advice_names_the_tools_that_are_there() -> None:
     def text_with(*tools: str) -> str:
         leaving = Materializer(tools=tools).decide(item, path_of=lambda name: f"/s/{name}", counter=CharsCounter())
         assert leaving is not None
-        return leaving.build().placeholder
+        return leaving.offload.placeholder
 
     assert "context_" not in text_with("Read").replace("context_id", "")
     assert 'Read(file_path="/s/artifacts/tool/c1.txt")' in text_with("Read")
@@ -439,7 +434,7 @@ def test_the_replacement_is_always_smaller_and_bounded(lines: list[str], limit: 
     if leaving is None:
         assert len(text) <= 4_000 or not settings.is_over(text)
         return
-    placeholder = leaving.build().placeholder
+    placeholder = leaving.offload.placeholder
     assert settings.is_over(text)
     assert len(placeholder) < len(text)
     assert utf8_size(placeholder) < utf8_size(text)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ctxfs.context.commit import admit, evicted, trimmed
+from ctxfs.context.commit import Pending, carry_out, evicted, trimmed
 from ctxfs.context.context import Context
 from ctxfs.errors import ConfigError, InvalidRecord, SessionClosed, UnknownItem
 from ctxfs.eviction.eager import EagerOffload
@@ -305,14 +305,14 @@ def conversation(fs: ContextFileSystem) -> list[ContextItem]:
     ]
 
 
-async def test_admitted_items_leave_in_the_same_commit() -> None:
+async def test_new_items_leave_in_the_same_commit() -> None:
     store = MemoryStore("session_1")
     async with session(store) as fs:
         stays, leaves = tool_result(fs, "one", "call_1"), tool_result(fs, "two", "call_2")
         lines = bytes(store.disk.log).count(b"\n")
-        applied = await admit(
-            [stays, leaves], {"call_2": EagerOffload(item=leaves, chars=3, build=lambda: offload(fs, leaves))}, fs
-        )
+        items = {item.id: item for item in (stays, leaves)}
+        leaving = {"call_2": EagerOffload(item=leaves, chars=3, offload=offload(fs, leaves))}
+        applied = await carry_out(Plan(), items, fs, Pending(items=dict(items), leaving=leaving))
         assert bytes(store.disk.log).count(b"\n") == lines + 1
         assert applied.left == ("call_2",)
         assert await fs.items() == (stays, evicted(leaves, offload(fs, leaves)))

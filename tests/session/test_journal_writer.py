@@ -1,23 +1,25 @@
 """The journal at work: who waits together is written together, and who gives up learns the outcome first."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, overload
 
 import anyio
 import pytest
 from anyio import lowlevel, to_thread, wait_all_tasks_blocked
 
-from ctxfs.errors import SessionClosed, WriteFailed
+from ctxfs.errors import InvalidRecord, SessionClosed, WriteFailed
 from ctxfs.messages.base import Usage
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.index import INDEX_NAME, parse_index
-from ctxfs.session.journal_writer import Commit, JournalWriter
-from ctxfs.session.records import CallMade, Record
+from ctxfs.session.journal_writer import Commit, JournalWriter, Outcome
+from ctxfs.session.records import CallMade, Record, Removed
+from ctxfs.session.writer import Admitted
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.memory import MemoryStore
 from patience import HANGS_S
-from session_items import stored_record, tool_result
+from session_items import evicted, stored_record, tool_result
 
 pytestmark = pytest.mark.anyio
 
@@ -35,21 +37,31 @@ class FullStore(MemoryStore):
         await super().replace(name, data)
 
 
-class Held:
-    """Records whose writing begins, and goes on when it is let."""
+class Held(Sequence[Record]):
+    """Records whose writing begins, and goes on when it is let: they are read in the thread that writes them."""
 
-    def __init__(self, number: int) -> None:
-        self._record = CallMade(number=number, usage=Usage(input_tokens=1), model="m")
+    def __init__(self, *records: Record) -> None:
+        self._records = records
         self._began, self._goes_on = threading.Event(), threading.Event()
 
     @property
     def commit(self) -> Commit:
-        return Commit(deferred=self.records)
+        return Commit(records=self)
 
-    def records(self) -> Sequence[Record]:
+    @overload
+    def __getitem__(self, at: int) -> Record: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Record]: ...
+    def __getitem__(self, at: int | slice) -> Record | Sequence[Record]:
+        return self._records[at]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[Record]:
         self._began.set()
         self._goes_on.wait(HANGS_S)
-        return [self._record]
+        return iter(self._records)
 
     async def began(self) -> None:
         await to_thread.run_sync(self._began.wait, HANGS_S)
@@ -62,7 +74,7 @@ async def test_who_gives_up_while_another_one_writes_for_him_waits_until_it_is_w
     store = MemoryStore("session_1")
     await store.open(create=True, write=True)
     log = JournalWriter(store, "session_1")
-    first, second, third = Held(1), Held(2), Held(3)
+    first, second, third = Held(call(1)), Held(call(2)), Held(call(3))
     third.go_on()
     scope = anyio.CancelScope()
     known_when_told: list[list[int]] = []
@@ -94,7 +106,7 @@ async def test_who_gives_up_before_his_turn_is_not_written() -> None:
     store = MemoryStore("session_1")
     await store.open(create=True, write=True)
     log = JournalWriter(store, "session_1")
-    first, second = Held(1), Held(2)
+    first, second = Held(call(1)), Held(call(2))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(log.commit, first.commit)
         await first.began()
@@ -115,21 +127,19 @@ def call(number: int) -> CallMade:
     return CallMade(number=number, usage=Usage(input_tokens=1), model="m")
 
 
-def undecided() -> Sequence[Record]:
-    raise LookupError("which records?")
-
-
-async def test_who_cannot_say_what_he_records_is_told_and_nobody_else() -> None:
+async def test_an_invalid_record_is_raised_in_its_caller_and_in_no_other() -> None:
     log = await opened_log()
-    first = Held(1)
+    first = Held(call(1))
+    wrong: Any = 3
+    invalid = CallMade(number=1, usage=Usage(input_tokens=1), model=wrong)
     told: list[int] = []
 
     async def commits(number: int) -> None:
         await log.commit(Commit(records=[call(number)]))
 
     async def fails(number: int) -> None:
-        with pytest.raises(LookupError, match="which records"):
-            await log.commit(Commit(records=[call(number)], deferred=undecided))
+        with pytest.raises(InvalidRecord, match="model"):
+            await log.commit(Commit(records=[call(number), invalid]))
         told.append(number)
 
     async with anyio.create_task_group() as tasks:
@@ -226,12 +236,9 @@ async def test_a_log_that_has_ended_writes_neither_lines_nor_an_index() -> None:
     store = MemoryStore("session_1")
     await store.open(create=True, write=True)
     log = JournalWriter(store, "session_1")
-    held = Held(1)
-
-    stored = [stored_record(f"call_{number}") for number in range(100)]
-
+    held = Held(*[stored_record(f"call_{number}") for number in range(100)])
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(log.commit, Commit(records=stored, deferred=held.records))
+        tasks.start_soon(log.commit, held.commit)
         await held.began()
         log.end()
         held.go_on()  # what was begun is written, and acknowledged
@@ -252,3 +259,85 @@ async def test_an_index_that_is_refused_is_not_tried_again_each_time() -> None:
         store.full = False
         await fs.writer.flush()
         assert len(parse_index(await store.read(INDEX_NAME)).items) == 100
+
+
+class Refusing(MemoryStore):
+    """A store that takes no line with one of these texts."""
+
+    refused: tuple[bytes, ...] = ()
+    lines = 0
+
+    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+        def checked() -> bytes:
+            line = log()
+            if any(text in line for text in self.refused):
+                raise WriteFailed("journal.jsonl", "refused")
+            return line
+
+        await super().commit(files, checked)
+        self.lines += 1
+
+
+async def refusing_log(*refused: bytes) -> tuple[JournalWriter, Refusing]:
+    store = Refusing("session_1")
+    await store.open(create=True, write=True)
+    store.refused = refused
+    return JournalWriter(store, "session_1"), store
+
+
+def removed(item_id: str) -> Commit:
+    return Commit(records=[Removed(item_ids=(item_id,), reason="test", archive="file")])
+
+
+async def test_commits_of_one_call_are_one_line_and_one_change() -> None:
+    log, store = await refusing_log()
+    outcomes = await log.commit_each([removed("a"), removed("b")])
+    assert outcomes == [Outcome(None, 1), Outcome(None, 1)]
+    assert store.lines == 1
+
+
+async def test_a_commit_that_is_refused_takes_with_it_only_those_that_need_it() -> None:
+    log, store = await refusing_log(b"refused")
+    first = removed("refused")
+    outcomes = await log.commit_each([first, Commit(records=removed("a").records, needs=first), removed("b")])
+    assert [type(outcome.error) for outcome in outcomes] == [WriteFailed, WriteFailed, type(None)]
+    assert outcomes[1].error is outcomes[0].error
+    assert store.lines == 1
+    assert b'"b"' in store.disk.log
+    assert b'"a"' not in store.disk.log
+
+
+async def test_commits_that_are_written_one_by_one_are_changes_of_their_own() -> None:
+    log, store = await refusing_log(b"refused")
+    outcomes = await log.commit_each([removed("a"), removed("refused"), removed("b")])
+    assert [outcome.change for outcome in outcomes if outcome.error is None] == [1, 2]
+    assert store.lines == 2
+
+
+async def test_a_commit_waits_for_one_that_it_needs_and_that_another_caller_holds_back() -> None:
+    """Both callers store a file of the same name, so the second one's commit is written after the first one's."""
+    store = MemoryStore("session_1")
+    async with ContextFileSystem("session_1", store=store, inline_limit_chars=100) as fs:
+        item = tool_result(fs, "x" * 10_000)
+        other = tool_result(fs, "y", "call_2")
+        admitted: list[Admitted] = []
+
+        async def admits() -> None:
+            admitted.append(
+                await fs.writer.admit([item, other], steps=[(item, evicted(fs, item), "test"), (other, other, "test")])
+            )
+
+        held = Held(call(1))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(fs.writer.journal.commit, held.commit)
+            await held.began()
+            tasks.start_soon(fs.writer.store, [item])
+            await wait_all_tasks_blocked()
+            tasks.start_soon(admits)
+            await wait_all_tasks_blocked()
+            held.go_on()
+        assert admitted[0].items.error is None
+        assert {outcome.error for outcome in admitted[0].evictions.values()} == {None}
+        types = [type(record).__name__ for record in await fs.history()]
+        assert types.index("ItemAdded") < types.index("Replaced")
+        assert types.count("Stored") == 2

@@ -1,27 +1,115 @@
 """Carry out plans: the only place where a plan meets I/O. Contents are stored and journalled first, then replaced."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-from ctxfs.errors import OutcomeUnknown, StorageError
+from ctxfs.errors import OutcomeUnknown, StorageError, Unrecorded
 from ctxfs.eviction.eager import EagerOffload
-from ctxfs.eviction.events import ContextEvent, Evicted, Offloaded, OffloadFailed
+from ctxfs.eviction.events import ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed
 from ctxfs.eviction.offload_plan import Archive, Offload, Plan, Trim
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Content, ToolMessage, UserMessage
 from ctxfs.session.archive import write_archive
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.item_records import replacement
-from ctxfs.session.records import Beside, Replaced
+from ctxfs.session.records import Beside, CallMade, RequestSent, ToolsDefined
+from ctxfs.session.state import SessionState
 from ctxfs.session.timeline.changes import change_id
-from ctxfs.storage.threads import begin
 from ctxfs.text.steps import run_in_steps
 
-Step = tuple[Offload | Trim, ContextItem, ContextItem]
-"""The step, the item whose content is stored for it, and the item of the context in its new form."""
+
+class Step(NamedTuple):
+    """One eviction: ``old`` is the item whose content is stored, ``new`` the item of the context in its new form.
+
+    For a trim these are two items: the arguments, and the reply that had them.
+    """
+
+    planned: Offload | Trim
+    old: ContextItem
+    new: ContextItem
+
+
+@dataclass(slots=True)
+class Pending:
+    """What is not durable yet, in the order in which it came: one commit records it all, or nothing.
+
+    Attributes:
+        items: the new items, by id; they exist only in memory.
+        leaving: how an eager policy evicts some of them, by id.
+        removed: ids of recorded items that they replace.
+        beside: the model calls and requests, each by the id of the item that it follows; "" for none.
+        error: the last failure to write them.
+
+    """
+
+    items: dict[str, ContextItem] = field(default_factory=dict)
+    leaving: dict[str, EagerOffload] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
+    beside: dict[str, list[Beside]] = field(default_factory=dict)
+    error: StorageError | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.items or self.beside)
+
+    def remove(self, item_ids: Iterable[str]) -> None:
+        """Note that the last added item replaces these."""
+        for item_id in item_ids:
+            if self.items.pop(item_id, None) is None:
+                self.removed.append(item_id)
+                continue
+            # The journal will not show this item, so it cannot show the requests that carried it.
+            for key, records in list(self.beside.items()):
+                calls: list[Beside] = [record for record in records if isinstance(record, CallMade)]
+                if calls:
+                    self.beside[key] = calls
+                else:
+                    del self.beside[key]
+
+    def called(self, call: CallMade) -> None:
+        """Note a model call, which produced the last added item; a call for a summary produced none."""
+        self.beside.setdefault(next(reversed(self.items), ""), []).append(call)
+
+    def sent(self, request: Sequence[ToolsDefined | RequestSent]) -> None:
+        """Note that all items were sent, although some are not durable: ``request`` is recorded after the last one."""
+        defined = {record.sha256 for record in self._noted() if isinstance(record, ToolsDefined)}
+        last = next(reversed(self.items))
+        # The same items were sent again: only the last request counts.
+        earlier = self.beside.get(last, ())
+        records: list[Beside] = [record for record in earlier if not isinstance(record, RequestSent)]
+        records += [new for new in request if isinstance(new, RequestSent) or new.sha256 not in defined]
+        self.beside[last] = records
+
+    def status_sent(self, status: str) -> None:
+        """Note that the last request carries ``status`` too."""
+        for records in reversed(self.beside.values()):
+            for place in reversed(range(len(records))):
+                record = records[place]
+                if isinstance(record, RequestSent):
+                    records[place] = replace(record, status=status)
+                    return
+
+    def clear(self) -> None:
+        """Note that all of it is durable."""
+        self.items.clear()
+        self.leaving.clear()
+        self.removed.clear()
+        self.beside.clear()
+
+    def settle(self, state: SessionState) -> None:
+        """Forget what is recorded by now: all of it is, or nothing."""
+        noted = self._noted()
+        # A call gets its number only when it is written.
+        calls = [replace(call, number=0) for call in state.calls[-len(noted) :]]
+        if any(item_id in state.items for item_id in self.items) or any(record in calls for record in noted):
+            self.clear()
+
+    def check_recorded(self, session_id: str) -> None:
+        """Raise ``Unrecorded`` if items exist only in memory; its cause is the last failure to write them."""
+        if self.items:
+            raise Unrecorded(session_id, tuple(self.items)) from self.error
+
+    def _noted(self) -> list[Beside]:
+        return [record for records in self.beside.values() for record in records]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,166 +123,116 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The result of one commit: the items in their new form, the ids of removed items, and the events to emit."""
+    """What became durable: the items in their new form, the ids of evicted contents, and the events to emit.
+
+    ``error`` must be raised once this is applied: something was not recorded, and trying again does not help.
+    """
 
     items: tuple[ContextItem, ...] = ()
     left: tuple[str, ...] = ()
     archived: Archived | None = None
     events: tuple[ContextEvent, ...] = ()
+    error: Exception | None = None
 
 
-_INLINE_CHARS = 262_144
-"""Describing a content of this length takes a few milliseconds."""
-
-Done = Callable[[Applied], None]
-
-
-async def apply(plan: Plan, items: Mapping[str, ContextItem], fs: ContextFileSystem, done: Done) -> None:
-    """Make ``plan`` durable; ``done`` is called with the result of each commit as soon as it is durable.
-
-    Items that cannot be stored stay as they are, with an event. ``items`` is a view that follows the changes of
-    ``done``. Raises ``OutcomeUnknown``.
-    """
-    if plan.offloads:
-        await _offload(plan.offloads, items, fs, done)
-    if plan.archive is not None:
-        await _archive(plan.archive, items, fs, done)
-
-
-async def admit(
-    items: Sequence[ContextItem],
-    leaving: Mapping[str, EagerOffload],
-    fs: ContextFileSystem,
-    *,
-    steps: Sequence[Step] = (),
-    removing: Collection[str] = (),
-    beside: Sequence[tuple[str, Beside]] = (),
+async def carry_out(
+    plan: Plan, items: Mapping[str, ContextItem], fs: ContextFileSystem, pending: Pending | None = None
 ) -> Applied:
-    """Record new items and, in the same commit, evictions.
+    """Make durable what is ``pending``, and then ``plan``, which may be empty; return what became durable.
 
-    ``leaving``: how an eager policy evicts some of the new items, by id. ``steps``: other evictions, of any items.
-    ``removing``: ids of the items that the new ones replace. ``beside``: the model calls that led to this, each with
-    the id of the item that it produced ("" for none), and the requests, each with the id of its last item.
+    All of it is one commit, if storage takes that. Else the pending items are written by themselves, all or none, and
+    then each eviction. What cannot be stored stays as it is, with an event: an item whose file name is taken does not
+    keep the others in the context. An archive is a commit of its own, after all others.
+
+    Args:
+        plan: what is evicted of ``items``.
+        items: the items of the context by id, with the pending ones.
+        fs: the open session.
+        pending: emptied once it is durable. Otherwise the next commit has it again. None: nothing.
 
     Raises:
-        StorageError: nothing was recorded, and nothing is evicted. Exceptions of a policy are not caught.
-        OutcomeUnknown: all was recorded, or nothing.
+        OutcomeUnknown: the store does not say whether it took a commit.
+        SessionError: nothing was recorded: another event loop has the session.
 
     """
-    eager = _EagerSteps([(item, leaving[item.id]) for item in items if item.id in leaving])
+    pending = Pending() if pending is None else pending
+    eager = [Step(one.offload, items[i], evicted(items[i], one.offload)) for i, one in pending.leaving.items()]
+    steps = [step for step in steps_of(plan.offloads, items) if step.new.id not in pending.leaving]
+    applied = Applied()
+    if pending or steps:
+        applied = await _written(steps, eager, fs, pending)
+    if plan.archive is None or pending:
+        return applied
+    current = {**items, **{item.id: item for item in applied.items}}
+    archived, event = await _archive(plan.archive, current, fs)
+    return replace(applied, archived=archived, events=(*applied.events, event))
+
+
+async def _written(steps: Sequence[Step], eager: Sequence[Step], fs: ContextFileSystem, pending: Pending) -> Applied:
+    """Write evictions of any items, and what is pending, with the ``eager`` evictions of pending items."""
     try:
-        await fs.writer.add(
-            items,
-            evicting=leaving,
-            deferred=partial(eager.records, fs.base),
-            steps=[(old, new, step.reason) for step, old, new in steps],
-            removing=removing,
-            beside=beside,
+        admitted = await fs.writer.admit(
+            pending.items.values(),
+            eager=[(step.old, step.new, step.planned.reason) for step in eager],
+            saved_chars={i: one.chars - len(one.offload.placeholder) for i, one in pending.leaving.items()},
+            removing=pending.removed,
+            beside=pending.beside,
+            steps=[(step.old, step.new, step.planned.reason) for step in steps],
         )
-    except StorageError:
-        eager.check_policy()
+        failures = [outcome.error for outcome in (admitted.items, *admitted.evictions.values())]
+        for failure in failures:
+            if isinstance(failure, OutcomeUnknown):
+                raise failure
+    except OutcomeUnknown as error:  # trying again might record the items twice: ``settle`` comes first
+        pending.error = error
         raise
-    return _done([*steps, *eager.steps()], fs)
-
-
-class _EagerSteps:
-    """The evictions of new items by an eager policy, with the offloads that it builds.
-
-    A long content is described in a thread of its own while the contents are being written. A short one is described
-    after that, in the thread that writes, since a thread of its own would cost more.
-    """
-
-    def __init__(self, leaving: Sequence[tuple[ContextItem, EagerOffload]]) -> None:
-        self._leaving = leaving
-        self._steps: list[Step] | None = None
-        self._begun: dict[str, Future[Offload]] = {}
-        for item, eager in leaving:
-            if eager.chars > _INLINE_CHARS:
-                self._begun[item.id] = begin(eager.build)
-
-    def steps(self) -> Sequence[Step]:
-        """The steps; the first call builds what is not being built yet, and waits for the rest."""
-        if self._steps is None:
-            steps: list[Step] = []
-            for item, eager in self._leaving:
-                begun = self._begun.get(item.id)
-                offload = eager.build() if begun is None else begun.result()
-                steps.append((offload, item, evicted(item, offload)))
-            self._steps = steps
-        return self._steps
-
-    def records(self, base: str) -> list[Replaced]:
-        """The records of the steps, with the characters that each saves."""
-        records: list[Replaced] = []
-        for (_, eager), (step, _, new) in zip(self._leaving, self.steps(), strict=True):
-            saved = eager.chars - len(new.message.content)
-            records.append(replacement(new, base, step.reason, saved_chars=saved))
-        return records
-
-    def check_policy(self) -> None:
-        """Raise what the policy raised in a thread that has ended.
-
-        Called when storage failed, before ``steps`` was. A failed write is retried without a word to the caller, so
-        it would hide a defect of the policy for as long as the storage fails.
-        """
-        for begun in self._begun.values():
-            if begun.done():
-                begun.result()
-
-
-async def _offload(
-    offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem], fs: ContextFileSystem, done: Done
-) -> None:
-    steps = steps_of(offloads, items)
-    try:
-        await fs.writer.evict([(old, new, step.reason) for step, old, new in steps])
-    except OutcomeUnknown:
-        raise
-    except StorageError as error:
-        if len(steps) == 1:
-            done(Applied(events=(OffloadFailed(item_id=steps[0][0].item_id, error=error),)))
-            return
-        await _one_by_one(offloads, items, fs, done)
-        return
-    done(_done(steps, fs))
-
-
-async def _one_by_one(
-    offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem], fs: ContextFileSystem, done: Done
-) -> None:
-    """Carry out steps that failed together, each in a commit of its own.
-
-    An item that cannot be stored, such as one whose file name is taken, must not keep the others in the context.
-    """
-    for offload in offloads:
-        await _offload([offload], items, fs, done)
-
-
-def _done(steps: Sequence[Step], fs: ContextFileSystem) -> Applied:
-    """The result of steps that are durable."""
+    done: list[Step] = []
+    events: list[ContextEvent] = []
+    refused = admitted.items.error
+    if refused is None:
+        pending.clear()
+    elif isinstance(refused, StorageError):
+        pending.error = refused
+        events.append(RecordFailed(item_ids=tuple(pending.items), error=refused))
+    else:
+        pending.leaving.clear()
+    for step in steps:
+        outcome = admitted.evictions[step.new.id]
+        if outcome.error is None:
+            done.append(step)
+            events += _events(step, outcome.change, fs)
+        elif isinstance(outcome.error, StorageError) and outcome.error is not refused:
+            events.append(OffloadFailed(item_id=step.planned.item_id, error=outcome.error))
+    for step in eager if refused is None else ():
+        done.append(step)
+        events += _events(step, admitted.items.change, fs)
     return Applied(
-        items=tuple({new.id: new for _, _, new in steps}.values()),
-        left=tuple(old.id for _, old, _ in steps),
-        events=tuple(event for step, old, _ in steps for event in _events(step, old, fs)),
+        items=tuple({step.new.id: step.new for step in done}.values()),
+        left=tuple([step.old.id for step in done]),
+        events=tuple(events),
+        error=next((error for error in failures if error is not None and not isinstance(error, StorageError)), None),
     )
 
 
 def steps_of(offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem]) -> list[Step]:
-    """For each step, the content to store, and the item's new form; trims of one reply build on each other."""
+    """For each of a plan's offloads, the content to store and the item's new form; trims of one reply add up."""
     rewritten: dict[str, ContextItem] = {}
     steps: list[Step] = []
-    for step in offloads:
-        item = rewritten.get(step.item_id) or items[step.item_id]
-        if isinstance(step, Trim):
-            old, new = step.stored, trimmed(item, step)
+    for planned in offloads:
+        item = rewritten.get(planned.item_id) or items[planned.item_id]
+        if isinstance(planned, Trim):
+            step = Step(planned, planned.stored, trimmed(item, planned))
         else:
-            old, new = item, evicted(item, step)
-        rewritten[item.id] = new
-        steps.append((step, old, new))
+            step = Step(planned, item, evicted(item, planned))
+        rewritten[item.id] = step.new
+        steps.append(step)
     return steps
 
 
-async def _archive(archive: Archive, items: Mapping[str, ContextItem], fs: ContextFileSystem, done: Done) -> None:
+async def _archive(
+    archive: Archive, items: Mapping[str, ContextItem], fs: ContextFileSystem
+) -> tuple[Archived | None, ContextEvent]:
+    """Store an archive, and return it with its event; None: it could not be stored, as the event says."""
     going = set(archive.item_ids)
     before = _place_of(going, list(items.values()))
     item = ContextItem(
@@ -212,8 +250,7 @@ async def _archive(archive: Archive, items: Mapping[str, ContextItem], fs: Conte
     except OutcomeUnknown:
         raise
     except StorageError as error:
-        done(Applied(events=(OffloadFailed(item_id=archive.item_id, error=error),)))
-        return
+        return None, OffloadFailed(item_id=archive.item_id, error=error)
     event = Evicted(
         item_id=archive.item_id,
         tool_name=None,
@@ -223,7 +260,7 @@ async def _archive(archive: Archive, items: Mapping[str, ContextItem], fs: Conte
         reason=f"{len(going)} messages: {archive.reason}",
         change=change_id(fs.state.changes),
     )
-    done(Applied(archived=Archived(item, archive.item_ids, before), events=(event,)))
+    return Archived(item, archive.item_ids, before), event
 
 
 def _place_of(going: Collection[str], items: Sequence[ContextItem]) -> str | None:
@@ -266,16 +303,18 @@ def trimmed(item: ContextItem, trim: Trim) -> ContextItem:
     )
 
 
-def _events(step: Offload | Trim, old: ContextItem, fs: ContextFileSystem) -> tuple[ContextEvent, ...]:
+def _events(step: Step, change: int, fs: ContextFileSystem) -> tuple[ContextEvent, ...]:
+    """What is reported of an eviction; ``change``: the number of the change that it is part of."""
+    planned, old, _ = step
     gone = Evicted(
         item_id=old.id,
         tool_name=old.tool_name,
-        path=step.path,
-        tokens_before=step.tokens_before,
-        tokens_after=step.tokens_after,
-        reason=step.reason,
-        change=change_id(fs.state.changes),
+        path=planned.path,
+        tokens_before=planned.tokens_before,
+        tokens_after=planned.tokens_after,
+        reason=planned.reason,
+        change=change_id(change),
     )
     if old.source is not None or old.offloaded or old.id not in fs.state.stored:  # it repeats lines, or was erased
         return (gone,)
-    return (Offloaded(item_id=old.id, path=step.path, tokens=old.content_tokens), gone)
+    return (Offloaded(item_id=old.id, path=planned.path, tokens=old.content_tokens), gone)

@@ -218,7 +218,7 @@ class Context:
     @property
     def unrecorded(self) -> tuple[str, ...]:
         """Ids of items that exist only in memory: writing them failed, or was put off. The next commit has them."""
-        return tuple(self._live.recorder.waiting)
+        return tuple(self._live.pending.items)
 
     @property
     def eager_stats(self) -> OffloadStats:
@@ -297,7 +297,7 @@ class Context:
                 try:
                     await self.fs.close()
                 finally:
-                    self._live.recorder.check_recorded(self.session_id)
+                    self._live.pending.check_recorded(self.session_id)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -394,7 +394,7 @@ class Context:
 
     def check_recorded(self) -> None:
         """Raise ``Unrecorded`` if items exist only in memory; its cause is the last failure to write them."""
-        self._live.recorder.check_recorded(self.session_id)
+        self._live.pending.check_recorded(self.session_id)
 
     # Going out -------------------------------------------------------------------------------------------------------
 
@@ -517,7 +517,7 @@ class Context:
         """
         async with self._live.changing():
             await self._live.record()
-            self._live.recorder.check_recorded(self.fs.session_id)
+            self._live.pending.check_recorded(self.fs.session_id)
             return await fork_session(self.fs.session_id, at=at, new_id=session_id, store=self.fs.stores)
 
     async def restore(self, item_id: str, *, reason: str = "") -> ContextItem:
@@ -559,7 +559,7 @@ class Context:
         """
         async with self._live.changing():
             await self._live.record()
-            self._live.recorder.check_recorded(self.fs.session_id)
+            self._live.pending.check_recorded(self.fs.session_id)
             item = self._live.transcript.items.get(item_id)
             if item is not None and not (item.destroyed or item.trimmed):
                 return item if item.pinned else await pin_whole(self._live, item)
@@ -637,7 +637,7 @@ class Context:
     async def _go_back(self, decide: Callable[[Sequence[Record]], Back], *, fits: bool = False) -> Back:
         """Decide from the journal what comes back, and bring it back. ``fits``: it must fit the window."""
         await self._live.record()
-        self._live.recorder.check_recorded(self.fs.session_id)
+        self._live.pending.check_recorded(self.fs.session_id)
         records = await self.fs.history()
         back = await run_in_steps(lambda: decide(records))
         if fits and back.tokens > 0:

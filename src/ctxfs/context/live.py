@@ -7,10 +7,9 @@ from functools import partial
 
 from anyio import to_thread
 
-from ctxfs.context.commit import Applied, apply, steps_of
+from ctxfs.context.commit import Pending, carry_out
 from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry
 from ctxfs.context.notices import Notices
-from ctxfs.context.recorder import Recorder
 from ctxfs.context.settings import ContextSettings
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors import OutcomeUnknown, SessionClosed
@@ -18,7 +17,7 @@ from ctxfs.eviction.compaction import ArchiveSlot
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.economics.identifiers import IdentifierIndex
 from ctxfs.eviction.events import ContentReadBack, ContentRestored
-from ctxfs.eviction.offload_plan import Offload, Plan, Trim
+from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.placeholder.attach import write_all
 from ctxfs.eviction.placeholder.text import READ_TOOL, reading_tools
 from ctxfs.eviction.preview import Preview
@@ -44,8 +43,8 @@ _INLINE_TOKENS = 32_768
 class LiveTranscript:
     """The transcript of an open session; all of its changes are made here, one at a time (``changing``).
 
-    New items are recorded with one commit. Items that could not be written, or need not be yet, wait in ``recorder``
-    and go with the next commit, together with its evictions.
+    New items are recorded with one commit. Items that could not be written, or need not be yet, are ``pending``, and go
+    with the next commit, together with its evictions.
     """
 
     def __init__(self, fs: ContextFileSystem, settings: ContextSettings) -> None:
@@ -64,7 +63,7 @@ class LiveTranscript:
         settings = self._settings
         in_session = partial(path_of, self.fs.base)
         self.transcript = Transcript(settings.exact, in_session, economy=settings.priced, policy=settings.policy)
-        self.recorder = Recorder(self.fs, self.notices.emit)
+        self.pending = Pending()
         self._identifiers = IdentifierIndex()
         self._slot: ArchiveSlot | None = None
 
@@ -121,14 +120,14 @@ class LiveTranscript:
         if self._agrees:
             return
         await self.fs.writer.settle()
-        before, pending = self.transcript, self.recorder
+        before, pending = self.transcript, self.pending
         counter = self.counter
         self.begin()
-        pending.settle()
-        self.recorder = pending
+        pending.settle(self.fs.state)
+        self.pending = pending
         await self.take_in(counted(await self.fs.items(), counter), counter)
-        self.transcript.move(pending.replaced)
-        for item in pending.waiting.values():
+        self.transcript.move(pending.removed)
+        for item in pending.items.values():
             self.transcript.enter(recorded_entry(item, self.known, self.entry_rules(counter)))
         self.transcript.going_on_from(before)
         self._agrees = True
@@ -165,99 +164,68 @@ class LiveTranscript:
         for entry in entries:
             known.take(entry)
             self.transcript.enter(entry)
-            self.recorder.add(entry.item, entry.leaving)
+            self.pending.items[entry.item.id] = entry.item
+            if entry.leaving is not None:
+                self.pending.leaving[entry.item.id] = entry.leaving
         if replacing:
             self.transcript.move(replacing)
-            self.recorder.remove(replacing)
+            self.pending.remove(replacing)
         if call is not None:
-            self.recorder.called(call)
+            self.pending.called(call)
             self.notices.called(call)
         if durable and (not self._settings.one_commit_a_turn or _ends_turn(entries)):
             await self.record_new()
-        for item in (entry.item for entry in entries):
+        for entry in entries:
+            item = entry.item
             if (source := item.source) is not None:
                 lines = {"first_line": source.first_line, "last_line": source.last_line}
                 self.notices.emit(ContentReadBack(item_id=source.item_id, tokens=item.content_tokens, **lines))
         return tuple(self.transcript.items[entry.item.id] for entry in entries)
 
-    @uninterrupted
     async def record(self) -> None:
         """Make pending items durable; a failure is reported as an event, and is retried with the next change."""
-        self._applied(await self.recorder.record())
+        if self.pending:
+            await self.apply(Plan())
 
     @uninterrupted
     async def record_new(self) -> None:
         """Record new items and, if some of them need not be sent at all, evict what is due in the same commit."""
         plan = Plan()
-        if self.recorder.evicts and self.can_read:
+        if self.pending.leaving and self.can_read:
             plan = await self._plan(self.transcript.chosen())
-            self._log_plan(plan)
-        await self._record_with(plan)
-
-    @uninterrupted
-    async def _record_with(self, plan: Plan) -> Plan:
-        """Record pending items, and carry out ``plan``, in one commit; return the evictions that were done."""
-        applied = await self.recorder.record(steps_of(plan.offloads, self.transcript.items))
-        self._applied(applied)
-        return _part_of(plan, set(applied.left))
+        if self.pending:
+            await self.apply(plan)
 
     def sent(self, breakpoints: Sequence[int], tools: ToolsDefined | None) -> None:
         """Note that the context is sent as it is: the journal says so after the last item, before the next change."""
         request = self.fs.writer.request(breakpoints, tools)
-        if self.recorder.waiting:
-            self.recorder.sent(request)
+        if self.pending.items:
+            self.pending.sent(request)
         else:
             self.fs.writer.request_sent(request)
 
     def carries(self, status: str) -> None:
         """Note that the last request carries ``status`` too."""
-        if self.recorder.waiting:
-            self.recorder.status_sent(status)
+        if self.pending.items:
+            self.pending.status_sent(status)
         else:
             self.fs.writer.status_sent(status)
 
     async def evict(self) -> Plan:
         """Store and evict what is due, in one commit with pending items; return the plan that was carried out.
 
-        With one commit a turn, pending items go on waiting if nothing is due.
+        With one commit a turn, pending items go on waiting if nothing is due. What could not be stored is in the plan:
+        events say what became of it.
         """
         chosen = self.transcript.chosen() if self.can_read else []
         if not chosen:
-            if not self._settings.one_commit_a_turn or self.recorder.evicts:
-                await self.record()
+            if self.pending and (self.pending.leaving or not self._settings.one_commit_a_turn):
+                await self.apply(Plan())
             self._log_stays()
             return Plan()
         plan = await self._plan(chosen)
-        if not self.recorder.is_behind:
-            await self.apply(plan)
-            return plan
-        self._log_plan(plan)
-        done = await self._record_with(plan)
-        if len(done.offloads) == len(plan.offloads):
-            return done
-        return await self._evict_rest(plan, done)
-
-    async def _evict_rest(self, plan: Plan, done: Plan) -> Plan:
-        """Carry out what ``plan`` has beyond ``done``, after pending items were recorded; return all that was tried.
-
-        Storage refused the evictions together with the pending items, so the items were recorded without them. If
-        they were not recorded either, they stay in the context: what is not durable is not evicted.
-        """
-        evicted = {offload.stored_id for offload in done.offloads}
-        tried = set(evicted)
-        rest: list[Offload | Trim] = []
-        for offload in plan.offloads:
-            ids = {offload.item_id, offload.stored_id}
-            if ids.isdisjoint(evicted) and ids.isdisjoint(self.recorder.waiting):
-                rest.append(offload)
-                tried.add(offload.stored_id)
-        await self.apply(Plan(offloads=tuple(rest)))
-        return _part_of(plan, tried)
-
-    def _log_plan(self, plan: Plan) -> None:
-        """Log why each item of the plan is evicted."""
-        if plan and _log.isEnabledFor(logging.DEBUG):
-            _log.debug("session %s: planned: %s", self.fs.session_id, plan.explain())
+        await self.apply(plan)
+        return plan
 
     def _log_stays(self) -> None:
         """Log why nothing is evicted, item by item."""
@@ -287,18 +255,22 @@ class LiveTranscript:
 
     @uninterrupted
     async def apply(self, plan: Plan) -> None:
-        """Carry out ``plan``, which may be empty; items that cannot be stored stay, with an event."""
-        self._log_plan(plan)
-        await apply(plan, self.transcript.items, self.fs, self._applied)
+        """Record what is pending, and carry out ``plan``; what cannot be stored stays as it is, with an event.
 
-    def _applied(self, applied: Applied) -> None:
-        """Apply durable changes in memory, and emit their events."""
-        self.transcript.rewrite(applied.items, applied.left)
+        The changes are durable before they are made in memory.
+        """
+        if plan and _log.isEnabledFor(logging.DEBUG):
+            _log.debug("session %s: planned: %s", self.fs.session_id, plan.explain())
+        applied = await carry_out(plan, self.transcript.items, self.fs, self.pending)
+        if applied.items:
+            self.transcript.rewrite(applied.items, applied.left)
         if (moved := applied.archived) is not None:
             self.transcript.move(moved.item_ids, item=moved.item, before=moved.before)
             self._slot = None
         for event in applied.events:
             self.notices.emit(event)
+        if applied.error is not None:
+            raise applied.error
 
     def view(self, counted_tokens: int) -> View:
         """The context as it is now, whose next prompt has ``counted_tokens``, with a place for the next archive."""
@@ -331,8 +303,3 @@ def _ends_turn(entries: Sequence[Entry]) -> bool:
     """Whether the last of the messages is a reply that calls no tool."""
     message = entries[-1].item.message if entries else None
     return isinstance(message, AssistantMessage) and not message.tool_calls
-
-
-def _part_of(plan: Plan, stored_ids: Collection[str]) -> Plan:
-    """What ``plan`` evicts of the contents that are stored under these ids."""
-    return Plan(offloads=tuple(offload for offload in plan.offloads if offload.stored_id in stored_ids))

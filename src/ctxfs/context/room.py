@@ -62,11 +62,8 @@ def _settle(done: Done, live: LiveTranscript, controller: CompactionController) 
 
 
 async def _carry_out(plan: Plan, live: LiveTranscript) -> None:
-    """Do what a plan says, stored first; do nothing while there are items that could not be recorded."""
     async with live.changing():
-        await live.record()
-        if not live.recorder.waiting:
-            await live.apply(plan)
+        await live.apply(plan)
 
 
 async def _summary(prompt: str, summarize: Summarize, live: LiveTranscript) -> Reply | ModelError:
@@ -82,5 +79,5 @@ async def _summary(prompt: str, summarize: Summarize, live: LiveTranscript) -> R
 @uninterrupted
 async def _bill(reply: Reply, live: LiveTranscript) -> None:
     async with live.changing():
-        live.recorder.called(live.fs.writer.call_made(reply.usage, reply.model, summary=True))
+        live.pending.called(live.fs.writer.call_made(reply.usage, reply.model, summary=True))
         await live.record()

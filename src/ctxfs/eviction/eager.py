@@ -11,15 +11,14 @@ from ctxfs.messages.tokens import TokenCounter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EagerOffload:
-    """How ``item``, which may have a new file name, is evicted before it is sent.
+    """How ``item``, which may have a new file name, is evicted before it is sent: by ``offload``.
 
-    ``build`` makes the offload. It is pure and may take a while: it is called in a worker thread while the content is
-    being written. ``chars`` is the size of that content.
+    ``chars`` is the size of its content.
     """
 
     item: ContextItem
     chars: int
-    build: Callable[[], Offload]
+    offload: Offload
 
 
 class EagerPolicy(Protocol):
@@ -28,5 +27,6 @@ class EagerPolicy(Protocol):
     def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
         """Return how ``item`` is evicted, or None if it stays. Called in a worker thread if the item is large.
 
-        ``path_of`` returns the absolute path of a file of the session.
+        ``path_of`` returns the absolute path of a file of the session. What this raises is raised to whoever adds the
+        item, which is not added then.
         """

@@ -115,7 +115,7 @@ class Preview:
         if item.placeholder is None:
             return None
         chars = len(readable_text(item.message.content))
-        return EagerOffload(item=item, chars=chars, build=lambda: self.offload(item, path, counter))
+        return EagerOffload(item=item, chars=chars, offload=self.offload(item, path, counter))
 
     def offload(self, item: ContextItem, path: str, counter: TokenCounter) -> Offload:
         """How a result that is over the limit is stored in the file ``path`` (absolute) and previewed."""

@@ -5,7 +5,7 @@ of the session finds the content again.
 """
 
 import errno
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ctxfs.errors import ContentGone, CorruptContent, CtxfsError, NotStored, StorageError, UnknownItem, UnsafePath
@@ -64,7 +64,7 @@ def detail_of(error: CtxfsError) -> str | None:
             return None
 
 
-def refuse_damaged(items: Sequence[ContextItem]) -> None:
+def refuse_damaged(items: Iterable[ContextItem]) -> None:
     """Raise ``CorruptContent`` if an item's message is a notice of damaged content: that must not be stored."""
     for item in items:
         if item.damaged is not None:

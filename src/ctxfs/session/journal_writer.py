@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 from anyio.lowlevel import checkpoint_if_cancelled
 
@@ -61,25 +62,43 @@ class Commit:
 
     ``files``: those whose items have been stored in the meantime are left out. ``replacing``: contents that replace
     earlier ones, whose ``Stored`` is among the records; in a ``SharedStore`` only. ``records``: model calls with the
-    number 0 get theirs when they are written, and evictions and restorations the time and the call. ``deferred``
-    returns the last records; it is called in a worker thread after the files were written, so that deciding and writing
-    overlap. ``last``: the session is released with it; a ``SharedStore`` does both in one request.
+    number 0 get theirs when they are written, and evictions and restorations the time and the call. ``last``: the
+    session is released with it; a ``SharedStore`` does both in one request. ``needs``: an earlier commit of the same
+    call, without which this one is not written.
     """
 
     files: Sequence[ContentFile] = ()
     replacing: Sequence[ContentFile] = ()
     records: Sequence[Record] = ()
-    deferred: Callable[[], Sequence[Record]] | None = None
     last: bool = False
+    needs: "Commit | None" = None
+
+
+class Outcome(NamedTuple):
+    """What became of a commit. ``error``: None if it is durable. ``change``: the number of the change it is part of."""
+
+    error: Exception | None
+    change: int
+
+
+DURABLE: Final = Outcome(None, 0)
+"""The outcome of nothing."""
 
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """A commit in the queue. ``files``: those still to be written; ``error`` is raised only in its caller."""
+    """A commit in the queue.
+
+    ``call``: one object for all commits of a call, whose evictions are one change if they are written together.
+    ``needs``: see ``Commit``. ``files``: those still to be written. ``error`` is only for its caller.
+    """
 
     commit: Commit
+    call: object
+    needs: "_Pending | None" = None
     files: Sequence[ContentFile] = ()
     records: Sequence[Record] = ()
+    change: int = 0
     error: Exception | None = None
     done: bool = False
 
@@ -122,11 +141,14 @@ class _Batch:
             return self.line
         state = self.state
         stamps = _Stamps(len(state.calls), state.replies, state.changes, self.now, self.change)
+        call: object = None
         for pending in self.commits:
-            stamps.begin()
-            deferred = pending.commit.deferred
-            records = [*(file.stored for file in pending.files), *pending.commit.records]
-            pending.records = [stamps.put_on(r) for r in (*records, *(deferred() if deferred is not None else ()))]
+            if pending.call is not call:
+                call = pending.call
+                stamps.begin()
+            stored = [file.stored for file in pending.files]
+            pending.records = [stamps.put_on(record) for record in (*stored, *pending.commit.records)]
+            pending.change = stamps.changes
         records = [record for pending in self.commits for record in pending.records]
         self.line = encode_line(self.seq, [*self.preface, *records]) if records else b""
         return self.line
@@ -212,35 +234,52 @@ class JournalWriter(JournalReader):
         is cancelled has ended when the cancellation is raised. ``OutcomeUnknown``: the store could not be asked again
         whether it took the commit; ``settle``, or the next commit, will.
         """
+        (outcome,) = await self.commit_each([commit])
+        if outcome.error is not None:
+            raise outcome.error
+
+    async def commit_each(self, commits: Sequence[Commit]) -> list[Outcome]:
+        """Write commits together, as one change, and return what became of each, in their order.
+
+        If they cannot be written together, each is written by itself, in their order: what one of them fails for does
+        not concern the others, unless they need it. Raises nothing but a cancellation, when all have ended, and what
+        keeps anything from being written: ``SessionError`` of another event loop, ``OutcomeUnknown`` of earlier work.
+        """
         await checkpoint_if_cancelled()
-        await self._committed(_Pending(commit))
+        called: dict[int, _Pending] = {}
+        for commit in commits:
+            needed = None if commit.needs is None else called[id(commit.needs)]
+            called[id(commit)] = _Pending(commit, called, needed)
+        await self._written(list(called.values()))
+        return [Outcome(pending.error, pending.change) for pending in called.values()]
 
     @uninterrupted
-    async def _committed(self, pending: _Pending) -> None:
-        self._queue.append(pending)
+    async def _written(self, own: Sequence[_Pending]) -> None:
+        """Wait for the caller's turn, and write what is in the queue until the caller's ``own`` commits are done."""
+        self._queue += own
         try:
-            await self._written(pending)
+            async with self._turn:
+                await self._settle()
+                while not all(pending.done for pending in own):
+                    batch, self._queue = _next_batch(self._queue, self.state.stored)
+                    try:
+                        await self._write(batch)
+                    except BaseException:  # an interrupt: the other callers write their own commits
+                        self._queue[:0] = [other for other in batch if not (other.done or other in own)]
+                        raise
+                    await self._write_index_if_due()
         except Exception:  # another event loop has the session, or what was begun earlier cannot be settled
-            self._queue = [other for other in self._queue if other is not pending]
+            self._queue = [other for other in self._queue if other not in own]
             raise
-        if pending.error is not None:
-            raise pending.error
-
-    async def _written(self, pending: _Pending) -> None:
-        """Wait for the caller's turn, and write all pending commits until ``pending`` is done."""
-        async with self._turn:
-            await self._settle()
-            while not pending.done:
-                batch, self._queue = _next_batch(self._queue, self.state.stored)
-                try:
-                    await self._write(batch)
-                except BaseException:  # an interrupt: the other callers write their own commits
-                    self._queue[:0] = [other for other in batch if not (other.done or other is pending)]
-                    raise
-                await self._write_index_if_due()
 
     async def _write(self, commits: Sequence[_Pending]) -> None:
-        """Write them together or, if that fails, one by one, so that one caller's failure does not affect others."""
+        """Write them together or, if that fails, one by one, so that one commit's failure does not affect others."""
+        for pending in commits:
+            if pending.needs is not None and pending.needs.error is not None:
+                pending.error, pending.done = pending.needs.error, True
+        commits = [pending for pending in commits if not pending.done]
+        if not commits:
+            return
         try:
             self.check_open()
             batch = _Batch(
@@ -413,7 +452,10 @@ def _next_batch(queue: Iterable[_Pending], stored: Mapping[str, Stored]) -> tupl
     for pending in queue:
         pending.files = [file for file in pending.commit.files if file.item_id not in stored]
         wanted = {file.name for file in pending.files}
-        (batch if names.isdisjoint(wanted) else waiting).append(pending)
+        if names.isdisjoint(wanted) and pending.needs not in waiting:
+            batch.append(pending)
+        else:
+            waiting.append(pending)
         names |= wanted
     return batch, waiting
 

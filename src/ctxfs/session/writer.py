@@ -1,9 +1,9 @@
 """The writing side of an open session: each method builds a commit, and returns when it is durable."""
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ctxfs.errors import ConfigError
 from ctxfs.messages.base import Usage, UsageLike, check_model
@@ -16,7 +16,7 @@ from ctxfs.session.content.stored import Stored
 from ctxfs.session.damaged import refuse_damaged
 from ctxfs.session.field_types import check_types
 from ctxfs.session.item_records import added, ids_of, metadata_of, replacement
-from ctxfs.session.journal_writer import Commit, JournalWriter
+from ctxfs.session.journal_writer import DURABLE, Commit, JournalWriter, Outcome
 from ctxfs.session.records import (
     Beside,
     CallMade,
@@ -39,40 +39,11 @@ EvictionStep = tuple[ContextItem, ContextItem, str]
 """The old item, the new one, and the reason."""
 
 
-class _CommitBuilder:
-    """The contents and records of one commit, in the order of the log.
+class Admitted(NamedTuple):
+    """What became of new items, and of evictions, by the id of the item of the context that each concerns."""
 
-    Contents come first, since the record of an item that joins says whether its content is in a file. ``stored``: ids
-    of the contents that are durable already.
-    """
-
-    def __init__(self, base: str, stored: Container[str]) -> None:
-        self.contents: dict[str, ContextItem] = {}
-        self.records: list[Record] = []
-        self._base = base
-        self._stored = stored
-
-    def store(self, item: ContextItem) -> None:
-        """Write the content of ``item`` to a file; of two forms of an item, the last one given counts."""
-        self.contents[item.id] = item
-
-    def join(self, item: ContextItem, *, before: str | None) -> None:
-        """Let ``item`` join the context before another; None: at the end."""
-        was_stored = item.id in self._stored and item.offload_path is None
-        in_file = was_stored or item.id in self.contents
-        self.records.append(added(item, self._base, content_stored=in_file, before=before))
-
-    def note(self, records: Iterable[Beside]) -> None:
-        """Note the model calls and requests that come after what joined last."""
-        self.records += records
-
-    def remove(self, item_ids: Iterable[str], *, reason: str) -> None:
-        """Let items leave the context."""
-        self.records.append(Removed(item_ids=tuple(item_ids), reason=reason))
-
-    def evict(self, new: ContextItem, reason: str) -> None:
-        """Put ``new`` in the place of the item with the same id."""
-        self.records.append(replacement(new, self._base, reason))
+    items: Outcome
+    evictions: Mapping[str, Outcome]
 
 
 class SessionWriter:
@@ -219,54 +190,112 @@ class SessionWriter:
         return self.names.allocate(item_type, raw_id, tool_name, content)
 
     async def add(
-        self,
-        items: Sequence[ContextItem],
-        *,
-        before: str | None = None,
-        evicting: Collection[str] = (),
-        deferred: Callable[[], Sequence[Record]] | None = None,
-        steps: Sequence[EvictionStep] = (),
-        removing: Collection[str] = (),
-        beside: Sequence[tuple[str, Beside]] = (),
+        self, items: Sequence[ContextItem], *, before: str | None = None, removing: Sequence[str] = ()
     ) -> None:
-        """Record items that join the context, and the evictions that they cause, in one commit: all or nothing.
+        """Record items that join the context, in one commit: all or nothing.
 
         Args:
             items: the items, in order.
             before: the item that follows them; None is the end.
-            evicting: ids of the items that ``deferred`` evicts: their contents go to files, whatever their size.
-            deferred: returns the records of these evictions; see ``Commit``.
-            steps: other evictions; see ``evict``.
             removing: ids of items that leave the context in the same commit: the new ones replace them.
-            beside: the model calls that led to this, as ``call_made`` returns them, each with the id of the item that
-                it produced, "" for none; and the requests, as ``request`` returns them, each with its last item's id.
 
         Raises:
             CorruptContent: an item's content is damaged.
 
         """
+        await self.journal.commit(self._joining(items, before=before, removing=removing))
+
+    async def admit(
+        self,
+        items: Collection[ContextItem],
+        *,
+        eager: Sequence[EvictionStep] = (),
+        saved_chars: Mapping[str, int] = MappingProxyType({}),
+        removing: Sequence[str] = (),
+        beside: Mapping[str, Sequence[Beside]] = MappingProxyType({}),
+        steps: Sequence[EvictionStep] = (),
+    ) -> Admitted:
+        """Record items that join the context, and evictions, together if storage takes that.
+
+        Else the items are written by themselves, all or none, and then the evictions, item by item: see
+        ``JournalWriter.commit_each``. Of an item that could not be recorded nothing is evicted.
+
+        Args:
+            items: the items, in order; they join at the end.
+            eager: evictions of some of them that are part of their commit; see ``evict``.
+            saved_chars: how many characters each of these evictions saves, by item id.
+            removing: ids of items that leave the context in the same commit: the new ones replace them.
+            beside: model calls, as ``call_made`` returns them, and requests, as ``request`` does, by the id of the item
+                that they follow; "" for none.
+            steps: evictions of any items; see ``evict``.
+
+        Raises:
+            CorruptContent: an item's content is damaged.
+
+        """
+        commits: list[Commit] = []
+        joining: Commit | None = None
+        if items or beside:
+            joining = self._joining(items, eager=eager, saved_chars=saved_chars, removing=removing, beside=beside)
+            commits.append(joining)
+        new_ids = {item.id for item in items}
+        # Steps of one item build on each other, so they are one commit.
+        by_item: dict[str, list[EvictionStep]] = {}
+        for step in steps:
+            by_item.setdefault(step[1].id, []).append(step)
+        for item_id, own in by_item.items():
+            commits.append(self._evicting(own, needs=joining if item_id in new_ids else None))
+        outcomes = await self.journal.commit_each(commits)
+        recorded = DURABLE if joining is None else outcomes.pop(0)
+        return Admitted(recorded, dict(zip(by_item, outcomes, strict=True)))
+
+    def _joining(
+        self,
+        items: Collection[ContextItem],
+        *,
+        before: str | None = None,
+        eager: Sequence[EvictionStep] = (),
+        saved_chars: Mapping[str, int] = MappingProxyType({}),
+        removing: Sequence[str] = (),
+        beside: Mapping[str, Sequence[Beside]] = MappingProxyType({}),
+    ) -> Commit:
+        """The commit of items that join the context; see ``admit``."""
         refuse_damaged(items)
-        commit = _CommitBuilder(self._base, self.journal.state.stored)
+        leaving = {old.id for old, _, _ in eager}
+        # Contents come first: the record of an item says whether its content is in a file, or in the record itself.
+        files: list[ContentFile] = []
+        stored: set[str] = set()
         for item in items:
-            if self._needs_file(item) or (item.id in evicting and self._must_store(item)):
-                commit.store(item)
-        for old, _, _ in steps:
-            if old.source is None and self._must_store(old):
-                commit.store(old)
-        after: dict[str, list[Beside]] = {item.id: [] for item in items}
-        others: list[Beside] = []
-        for item_id, record in beside:
-            after.get(item_id, others).append(record)
+            if self._needs_file(item) or (item.id in leaving and self._must_store(item)):
+                files.append(self._file_for(item))
+                stored.add(item.id)
+        records: list[Record] = []
+        noted: set[str] = set()
         for item in items:
-            commit.join(item, before=before)
-            commit.note(after[item.id])
-        commit.note(others)
+            in_file = item.id in stored or (item.offload_path is None and item.id in self.journal.state.stored)
+            records.append(added(item, self._base, content_stored=in_file, before=before))
+            records += beside.get(item.id, ())
+            noted.add(item.id)
+        # What follows no new item: bills of summaries, and of replies that were taken out before they were recorded.
+        for item_id, others in beside.items():
+            if item_id not in noted:
+                records += others
         if removing:
-            commit.remove(removing, reason="a new one took its place")
-        for _, new, reason in steps:
-            commit.evict(new, reason)
-        files = [self._file_for(item) for item in commit.contents.values()]
-        await self.journal.commit(Commit(files=files, records=commit.records, deferred=deferred))
+            records.append(Removed(item_ids=tuple(removing), reason="a new one took its place"))
+        for _, new, reason in eager:
+            records.append(replacement(new, self._base, reason, saved_chars=saved_chars[new.id]))
+        return Commit(files=files, records=records)
+
+    def _evicting(self, steps: Sequence[EvictionStep], *, needs: Commit | None = None) -> Commit:
+        """The commit of evictions, which is not written unless ``needs`` is, if that is given."""
+        written = () if needs is None else {file.item_id for file in needs.files}
+        files: dict[str, ContentFile] = {}
+        for old, _, _ in steps:
+            # An item that only repeats lines of a stored content is not stored a second time.
+            if old.source is None and self._must_store(old) and old.id not in written:
+                files[old.id] = self._file_for(old)
+        records = [replacement(new, self._base, reason) for _, new, reason in steps]
+        return Commit(files=list(files.values()), records=records, needs=needs)
 
     async def store(
         self, items: Sequence[ContextItem], *, metadata: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
@@ -290,7 +319,7 @@ class SessionWriter:
 
         An item that only repeats lines of stored content (``source``) is not stored a second time.
         """
-        await self.add([], steps=steps)
+        await self.journal.commit(self._evicting(steps))
 
     async def remove(self, item_ids: Sequence[str], *, reason: str) -> None:
         """Record that items left the context; their stored contents stay."""
@@ -319,21 +348,16 @@ class SessionWriter:
         await self.journal.commit(Commit(records=[record]))
 
     async def decide(
-        self,
-        contents: Sequence[ContextItem],
-        records: Sequence[Record] = (),
-        *,
-        deferred: Callable[[], Sequence[Record]] | None = None,
-        last: bool = False,
+        self, contents: Sequence[ContextItem], records: Sequence[Record] = (), *, last: bool = False
     ) -> None:
         """Store contents and record decisions about the history that they come from, in one commit.
 
-        ``deferred`` returns the last records, and ``last`` releases the session; see ``Commit``.
+        ``last`` releases the session; see ``Commit``.
         """
         refuse_damaged(contents)
         files = [self._file_for(item) for item in contents if self._must_store(item)]
-        if files or records or deferred is not None:
-            await self.journal.commit(Commit(files=files, records=records, deferred=deferred, last=last))
+        if files or records:
+            await self.journal.commit(Commit(files=files, records=records, last=last))
 
     # Model calls and rules -------------------------------------------------------------------------------------------
 
@@ -359,7 +383,8 @@ class SessionWriter:
         self, usage: UsageLike, model: str | None, *, counted_tokens: int = 0, summary: bool = False
     ) -> None:
         """Record the bill of a call on the context as it stands, and nothing else; raises what ``call_made`` raises."""
-        await self.add([], beside=[("", self.call_made(usage, model, counted_tokens=counted_tokens, summary=summary))])
+        call = self.call_made(usage, model, counted_tokens=counted_tokens, summary=summary)
+        await self.journal.commit(Commit(records=[call]))
 
     def request(self, breakpoints: Sequence[int], tools: ToolsDefined | None) -> tuple[ToolsDefined | RequestSent, ...]:
         """The record of a request that is sent now; ``tools``: None if they are not known."""

@@ -31,7 +31,6 @@ from ctxfs.messages.tokens import TokenCounter, load_counter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import Key, decided_at_source, sha256_of
 from ctxfs.session.records import Decided
-from ctxfs.storage.threads import begin
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.jsontext.validate import is_json
 from ctxfs.text.steps import run_in_steps
@@ -159,19 +158,17 @@ class Materializer:
         if not summary.is_smaller(summary.render({}, line_count=len(measured))):  # counting lines can wait
             return None
 
-        def decide() -> Offload:
-            text, tokens = summary.longest(self.settings, content_tokens=item.content_tokens, counter=counter)
-            limits = f"{self.settings.max_inline_chars:,} characters or {self.settings.max_inline_bytes:,} bytes"
-            return Offload(
-                item_id=item.id,
-                path=path_of(name),
-                placeholder=text,
-                tokens_before=item.token_count,
-                tokens_after=tokens,
-                reason=f"over {limits}",
-            )
-
-        return EagerOffload(item=item, chars=len(measured), build=decide), summary.ref
+        replacement, tokens = summary.longest(self.settings, content_tokens=item.content_tokens, counter=counter)
+        limits = f"{self.settings.max_inline_chars:,} characters or {self.settings.max_inline_bytes:,} bytes"
+        offload = Offload(
+            item_id=item.id,
+            path=path_of(name),
+            placeholder=replacement,
+            tokens_before=item.token_count,
+            tokens_after=tokens,
+            reason=f"over {limits}",
+        )
+        return EagerOffload(item=item, chars=len(measured), offload=offload), summary.ref
 
     def _hint(self, message: ToolMessage, measured: str) -> dict[str, str | int]:
         server = self.settings.servers.get(message.tool_name)
@@ -272,28 +269,29 @@ async def materialize(
     message = ToolMessage(call_id, tool_name, checked)
     policy = Materializer(settings=settings or Materialize(), tools=tools)
 
-    def look() -> tuple[EagerOffload, ContextRef] | None:
+    def look() -> tuple[EagerOffload, ContextRef, Decided] | None:
         incoming = Incoming(message=message)
         item_id, name = fs.writer.names.draft().allocate(*incoming.id_request)
         item = new_item(incoming, item_id=item_id, name=name, counter=counter)
-        return policy.referred(item, path_of=partial(path_of, fs.base), counter=counter)
+        found = policy.referred(item, path_of=partial(path_of, fs.base), counter=counter)
+        if found is None:
+            return None
+        leaving, ref = found
+        key = Key("result", call_id, sha256_of(checked))
+        offload = leaving.offload
+        decided = decided_at_source(
+            key, leaving.item, offload.placeholder, offload.tokens_after, reason=offload.reason, tool=tool_name
+        )
+        return leaving, ref, decided
 
     while True:
         found = await run_in_steps(look)
         if found is None:
             return Materialized(content=content, ref=None, saved_chars=0)
-        leaving, ref = found
+        leaving, ref, decided = found
         if fs.writer.names.is_free(leaving.item.id):  # or another task took the name meanwhile
             break
     fs.writer.names.take([leaving.item.id])
-
-    def decide() -> Decided:
-        key, offload = Key("result", call_id, sha256_of(checked)), leaving.build()
-        return decided_at_source(
-            key, leaving.item, offload.placeholder, offload.tokens_after, reason=offload.reason, tool=tool_name
-        )
-
-    decision = begin(decide)  # while the content is being written
-    await fs.writer.decide([leaving.item], deferred=lambda: [decision.result()])
-    placeholder = str(decision.result().content)
+    await fs.writer.decide([leaving.item], [decided])
+    placeholder = leaving.offload.placeholder
     return Materialized(content=placeholder, ref=ref, saved_chars=leaving.chars - len(placeholder))

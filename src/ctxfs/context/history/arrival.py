@@ -37,7 +37,7 @@ def arriving(
         eager = None if policy is None else policy.decide(item, path_of=path_of, counter=counter)
         if eager is None:
             return None
-        item, offload = eager.item, eager.build()
+        item, offload = eager.item, eager.offload
         replacement, tokens, reason = offload.placeholder, offload.tokens_after, offload.reason
     decided = decided_at_source(key, item, replacement, tokens, reason=reason, tool=tool)
     return Decision(contents=(item,), decided=(decided,))

@@ -5,7 +5,6 @@ Follows "Context Offload：Tool Result 落盘与访问": the whole result is one
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from functools import partial
 
 from ctxfs.errors.checks import names_settings
 from ctxfs.eviction.eager import EagerOffload
@@ -79,8 +78,8 @@ class ToolResultOffload:
             return None
         stored = with_placeholder(stored, path=info.path, counter=counter)
         reason = f"over {self.threshold_tokens:,} tokens" if over else "its tool is in the allow-list"
-        build = partial(self._offload, item, stored.message.content, info, counter=counter, reason=reason)
-        return EagerOffload(item=stored, chars=len(sent), build=build)
+        offload = self._offload(item, stored.message.content, info, counter=counter, reason=reason)
+        return EagerOffload(item=stored, chars=len(sent), offload=offload)
 
     def _offload(
         self, item: ContextItem, stored: Content, info: ArtifactInfo, *, counter: TokenCounter, reason: str
