@@ -116,4 +116,4 @@ def test_a_preview_of_the_beginning_of_an_output_says_that_it_is_in_part() -> No
     preview = Preview(rule=RULE, tools=("Read",))
     leaving = preview.decide(replace(result(), full_bytes=10**9), path_of=path_of, counter=COUNTER)
     assert leaving is not None
-    assert f"in part, the first {len(TEXT):,} of 1,000,000,000 bytes" in leaving.build().placeholder
+    assert f"in part, the first {len(TEXT):,} of 1,000,000,000 bytes" in leaving.offload.placeholder
