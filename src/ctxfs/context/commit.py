@@ -179,7 +179,7 @@ async def _written(steps: Sequence[Step], eager: Sequence[Step], fs: ContextFile
             beside=pending.beside,
             steps=[(step.old, step.new, step.planned.reason) for step in steps],
         )
-        failures = [outcome.error for outcome in (admitted.items, *admitted.evictions.values())]
+        failures = [error for error, _ in admitted.values()]
         for failure in failures:
             if isinstance(failure, OutcomeUnknown):
                 raise failure
@@ -188,7 +188,7 @@ async def _written(steps: Sequence[Step], eager: Sequence[Step], fs: ContextFile
         raise
     done: list[Step] = []
     events: list[ContextEvent] = []
-    refused = admitted.items.error
+    refused, change = admitted.get("", (None, 0))
     if refused is None:
         pending.clear()
     elif isinstance(refused, StorageError):
@@ -197,15 +197,15 @@ async def _written(steps: Sequence[Step], eager: Sequence[Step], fs: ContextFile
     else:
         pending.leaving.clear()
     for step in steps:
-        outcome = admitted.evictions[step.new.id]
-        if outcome.error is None:
+        failure, own_change = admitted[step.new.id]
+        if failure is None:
             done.append(step)
-            events += _events(step, outcome.change, fs)
-        elif isinstance(outcome.error, StorageError) and outcome.error is not refused:
-            events.append(OffloadFailed(item_id=step.planned.item_id, error=outcome.error))
+            events += _events(step, own_change, fs)
+        elif isinstance(failure, StorageError) and failure is not refused:
+            events.append(OffloadFailed(item_id=step.planned.item_id, error=failure))
     for step in eager if refused is None else ():
         done.append(step)
-        events += _events(step, admitted.items.change, fs)
+        events += _events(step, change, fs)
     return Applied(
         items=tuple({step.new.id: step.new for step in done}.values()),
         left=tuple([step.old.id for step in done]),

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from anyio.lowlevel import checkpoint_if_cancelled
 
@@ -79,10 +79,6 @@ class Outcome(NamedTuple):
 
     error: Exception | None
     change: int
-
-
-DURABLE: Final = Outcome(None, 0)
-"""The outcome of nothing."""
 
 
 @dataclass(slots=True, eq=False)

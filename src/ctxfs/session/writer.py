@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from ctxfs.errors import ConfigError
 from ctxfs.messages.base import Usage, UsageLike, check_model
@@ -16,7 +16,7 @@ from ctxfs.session.content.stored import Stored
 from ctxfs.session.damaged import refuse_damaged
 from ctxfs.session.field_types import check_types
 from ctxfs.session.item_records import added, ids_of, metadata_of, replacement
-from ctxfs.session.journal_writer import DURABLE, Commit, JournalWriter, Outcome
+from ctxfs.session.journal_writer import Commit, JournalWriter
 from ctxfs.session.records import (
     Beside,
     CallMade,
@@ -37,13 +37,6 @@ from ctxfs.text.jsontext.write_stream import has_surrogates, is_longer
 
 EvictionStep = tuple[ContextItem, ContextItem, str]
 """The old item, the new one, and the reason."""
-
-
-class Admitted(NamedTuple):
-    """What became of new items, and of evictions, by the id of the item of the context that each concerns."""
-
-    items: Outcome
-    evictions: Mapping[str, Outcome]
 
 
 class SessionWriter:
@@ -214,7 +207,7 @@ class SessionWriter:
         removing: Sequence[str] = (),
         beside: Mapping[str, Sequence[Beside]] = MappingProxyType({}),
         steps: Sequence[EvictionStep] = (),
-    ) -> Admitted:
+    ) -> dict[str, tuple[Exception | None, int]]:
         """Record items that join the context, and evictions, together if storage takes that.
 
         Else the items are written by themselves, all or none, and then the evictions, item by item: see
@@ -228,6 +221,10 @@ class SessionWriter:
             beside: model calls, as ``call_made`` returns them, and requests, as ``request`` does, by the id of the item
                 that they follow; "" for none.
             steps: evictions of any items; see ``evict``.
+
+        Returns:
+            What became of the evictions of each item, by its id in the context, and of the new items, by "": the error,
+            None if it is durable, and the number of the change that it is part of.
 
         Raises:
             CorruptContent: an item's content is damaged.
@@ -246,8 +243,8 @@ class SessionWriter:
         for item_id, own in by_item.items():
             commits.append(self._evicting(own, needs=joining if item_id in new_ids else None))
         outcomes = await self.journal.commit_each(commits)
-        recorded = DURABLE if joining is None else outcomes.pop(0)
-        return Admitted(recorded, dict(zip(by_item, outcomes, strict=True)))
+        names = [*(() if joining is None else ("",)), *by_item]
+        return dict(zip(names, outcomes, strict=True))
 
     def _joining(
         self,
