@@ -25,25 +25,21 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ctxfs.adapters.serve.bodies import TooLarge, beginning_of, unpacked, whole_body
-from ctxfs.adapters.serve.calls import BASE_URLS, api_of, branch_of, normal_path, thread_of
+from ctxfs.adapters.rewriting import MOST_BODY_BYTES, MOST_REFUSAL_BYTES, REFUSED, Rewriting, Sent
+from ctxfs.adapters.serve.bodies import TooLarge, beginning_of, whole_body
+from ctxfs.adapters.serve.calls import BASE_URLS, api_of, normal_path, thread_of
 from ctxfs.adapters.serve.savings import Savings
-from ctxfs.agent.llm.bound_thinking import ThinkingDropper, beta_headers
 from ctxfs.agent.llm.sse import UsageReader
 from ctxfs.context.history.files import run_alone
 from ctxfs.context.history.history import History
-from ctxfs.context.history.parts import Edits
 from ctxfs.context.history.pool import Histories
-from ctxfs.context.history.views import VIEWS, Api
-from ctxfs.errors import ConfigError, CtxfsError, SessionError, StorageError
+from ctxfs.context.history.views import Api
+from ctxfs.errors import CtxfsError
 from ctxfs.eviction.events import ContextEvent, Evicted
-from ctxfs.messages.base import Usage
-from ctxfs.messages.overflow import too_long
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.sessions import SessionStores, is_there
 from ctxfs.storage.threads import begin
 from ctxfs.storage.urls import stores_at
-from ctxfs.text.jsontext import codec as json_codec
 
 _log = logging.getLogger("ctxfs.adapters")
 
@@ -54,39 +50,12 @@ _NOT_FORWARDED = frozenset(
 )
 """Hop-by-hop headers, which are not forwarded."""
 
-_REFUSED = (400, 413)
-"""Statuses under which a provider refuses a prompt as too long, or thinking that no longer fits."""
-
-_SHOWN = (ConfigError, SessionError, StorageError)
-"""Errors whose text never quotes a request."""
-
-_MOST_BODY_BYTES = 64 << 20
-"""The most bytes of a request for a reply, as it comes and unpacked: twice what Anthropic's API takes."""
-
-_MOST_REFUSAL_BYTES = 1 << 20
-"""The most bytes of a refusal that are read for its reason; a longer one passes unread."""
-
 _TIMEOUT = httpx2.Timeout(None, connect=30.0)
 """No read time-out: a model may think for a long time, and the client has a time-out of its own."""
 
 _ELSEWHERE: Mapping[str, Any] = {"read_tool": "context_read", "lease_wait_s": 40.0}
 """Settings for sessions that are not in a directory: the program's tools cannot open their files, and waiting out the
 30 s lease of a killed proxy costs less than a request that misses the prompt cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """A request that was rewritten, or could have been."""
-
-    history: History
-    branch: str
-    model: str
-    edits: Edits
-    body: Mapping[str, Any]
-
-
-_Rewritten = tuple[bytes, _Sent | None]
-"""The body to send, and the decoded request; None if the request cannot be rewritten, and is sent as it came."""
 
 
 class _Forwarded(StreamingResponse):
@@ -137,7 +106,7 @@ class Proxy:
     _server: uvicorn.Server = field(init=False)
     _serving: Future[None] = field(init=False)
     _port: int = 0
-    _dropper: ThinkingDropper = field(default_factory=ThinkingDropper)
+    _rewriting: Rewriting = field(init=False)
 
     def __post_init__(self) -> None:
         self._stores = stores_at(self.root_path, self.store)
@@ -145,6 +114,7 @@ class Proxy:
             self.settings = {**_ELSEWHERE, **self.settings}
         self.session_id = History(self.session_id, store=self._stores, **self.settings).session_id
         self.settings = {**self.settings, "on_event": self._happened}
+        self._rewriting = Rewriting(self._history_of, self.savings)
 
     def _happened(self, event: ContextEvent) -> None:
         if isinstance(event, Evicted):
@@ -227,8 +197,10 @@ class Proxy:
         try:
             if api is not None:
                 return await self._replied(request, url, api)
-            content = request.stream() if _has_body(request) else None
-            answer = await self._send(request, url, content)
+            headers = _forwarded_headers(request)
+            if (length := request.headers.get("content-length")) is not None:
+                headers.append(("content-length", length))
+            answer = await self._send(request, url, headers, request.stream() if _has_body(request) else None)
             return _Forwarded.of(answer, answer.aiter_raw())
         except ClientDisconnect:
             return Response(status_code=499)
@@ -239,64 +211,39 @@ class Proxy:
 
     async def _replied(self, request: Request, url: str, api: Api) -> Response:
         """Rewrite and send a request for a reply; do so once more if it is refused for a reason that can be mended."""
-        raw = await whole_body(request.stream(), _MOST_BODY_BYTES)
-        content, sent = await self._rewritten(raw, api, request)
-        answer = await self._send(request, url, content, sent, rewritten=content is not raw)
-        if sent is not None and answer.status_code in _REFUSED:
+        raw = await whole_body(request.stream(), MOST_BODY_BYTES)
+        headers = dict(request.headers)
+        sent = await to_thread.run_sync(self._rewriting.rewrite, raw, api, headers)
+        answer = await self._send_call(request, url, raw, sent)
+        if sent is not None and answer.status_code in REFUSED:
             pieces = answer.aiter_raw()
-            refusal = await beginning_of(pieces, _MOST_REFUSAL_BYTES)
-            if not await self._taken_in(refusal, answer, sent, api):
+            refusal = await beginning_of(pieces, MOST_REFUSAL_BYTES)
+            encodings = answer.headers.get("content-encoding")
+            if not await to_thread.run_sync(self._rewriting.mends, sent, answer.status_code, refusal, encodings):
                 return _Forwarded.of(answer, _all_of(refusal, pieces))
             await answer.aclose()
-            content, sent = await self._rewritten(raw, api, request)
-            answer = await self._send(request, url, content, sent, rewritten=content is not raw)
+            sent = await to_thread.run_sync(self._rewriting.rewrite, raw, api, headers)
+            answer = await self._send_call(request, url, raw, sent)
         return _Forwarded.of(answer, self._answer(answer, sent))
 
-    async def _taken_in(self, refusal: bytes, answer: httpx2.Response, sent: _Sent, api: Api) -> bool:
-        """Whether a second try may succeed: the prompt was too long and can be cut, or can do without its thinking."""
-        try:
-            encodings = answer.headers.get("content-encoding")
-            text = (await to_thread.run_sync(unpacked, refusal, encodings, _MOST_REFUSAL_BYTES)).decode()
-            if api == "messages" and self._dropper.refused(sent.body, text):
-                return True
-            said = too_long(text, status=answer.status_code)
-            if said is not None:
-                await sent.history.arefused(said, branch=sent.branch)
-        except (CtxfsError, ValueError):  # nothing more can be replaced: the program gets the refusal
-            return False
-        return said is not None
+    async def _send_call(self, request: Request, url: str, raw: bytes, sent: Sent | None) -> httpx2.Response:
+        """Send a request for a reply: ``raw`` as it came if it could not be rewritten."""
+        headers = _forwarded_headers(request)
+        if sent is None:
+            return await self._send(request, url, headers, raw)
+        return await self._send(request, url, self._rewriting.headers_of(sent, raw, headers), sent.content)
 
     async def _send(
-        self,
-        request: Request,
-        url: str,
-        content: bytes | AsyncIterator[bytes] | None,
-        sent: _Sent | None = None,
-        *,
-        rewritten: bool = False,
+        self, request: Request, url: str, headers: list[tuple[str, str]], content: bytes | AsyncIterator[bytes] | None
     ) -> httpx2.Response:
-        """Send ``content`` with the headers of ``request``; the answer is not read yet.
-
-        ``sent``: the decoded request; None: it cannot be rewritten. ``rewritten``: ``content`` is not the body that
-        came, and is not compressed.
-        """
-        left_out = {*_NOT_FORWARDED, "content-encoding"} if rewritten else _NOT_FORWARDED
-        headers = [(name, value) for name, value in request.headers.raw if name.decode("latin-1") not in left_out]
-        if isinstance(content, bytes):  # the bill is read from the reply, so it must not be compressed
-            headers = [*(one for one in headers if one[0] != b"accept-encoding"), (b"accept-encoding", b"identity")]
-        elif (length := request.headers.get("content-length")) is not None:
-            headers.append((b"content-length", length.encode()))
-        if sent is not None and self._dropper.models:
-            named = beta_headers(sent.body, dict(request.headers)).get("anthropic-beta")
-            headers = [one for one in headers if one[0] != b"anthropic-beta"]
-            headers += [] if named is None else [(b"anthropic-beta", named.encode())]
+        """Send ``content`` with ``headers``; the answer is not read yet."""
         outgoing = self._client.build_request(request.method, url, headers=headers, content=content)
         return await self._client.send(outgoing, stream=True)
 
     def _upstream(self, provider: str) -> str:
         return self.upstreams.get(provider, BASE_URLS[provider].upstream).rstrip("/")
 
-    async def _answer(self, answer: httpx2.Response, sent: _Sent | None) -> AsyncIterator[bytes]:
+    async def _answer(self, answer: httpx2.Response, sent: Sent | None) -> AsyncIterator[bytes]:
         """Yield the bytes of a reply as they come, and record the bill that they contain."""
         heard = UsageReader()
         listens = sent is not None and answer.is_success
@@ -309,63 +256,22 @@ class Proxy:
             with CancelScope(shield=True):  # also when the client goes away
                 await answer.aclose()
                 if sent is not None and listens:
-                    await self._billed(sent, heard.bill())
+                    await to_thread.run_sync(self._rewriting.billed, sent, heard.bill())
 
-    # Rewriting -------------------------------------------------------------------------------------------------------
-
-    async def _rewritten(self, raw: bytes, api: Api, request: Request) -> _Rewritten:
-        """The request to send; if it cannot be rewritten, the request as it came, and None."""
-        try:
-            return await to_thread.run_sync(partial(self._edited, raw, api, dict(request.headers)))
-        except TooLarge:
-            raise
-        except _SHOWN as error:
-            self.savings.problem(f"{type(error).__name__}: {error}"[:200])
-        except CtxfsError as error:  # its text may quote a message
-            self.savings.problem(f"{type(error).__name__}: it is not a request that this API takes")
-        except ValueError:
-            encoding = request.headers.get("content-encoding")
-            packed = f"its body is compressed ({encoding!r:.20}) and cannot be unpacked"
-            self.savings.problem(packed if encoding else "its body is not JSON")
-        return raw, None
-
-    def _edited(self, raw: bytes, api: Api, headers: Mapping[str, str]) -> _Rewritten:
-        body = json_codec.loads(unpacked(raw, headers.get("content-encoding"), _MOST_BODY_BYTES))
-        parts = VIEWS[api].parts_of(body)
-        model, thread = str(body.get("model", "")), str(self.session_id)
+    def _history_of(self, model: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> History:
+        """The history of a conversation: the same one for all its requests, whichever worker threads rewrite them."""
+        thread = str(self.session_id)
         if not self.one_session:
             thread = thread_of(headers, body, otherwise=thread)
-        branch = branch_of(body, parts)
-        history = self._history(model, thread)
-        new, edits = history.rewritten(api, body, branch=branch)
-        new = self._dropper.asking(new) if api == "messages" else new
-        return raw if new is body else json_codec.dumps(new), _Sent(history, branch, model, edits, new)
-
-    def _history(self, model: str, thread: str) -> History:
-        """The history of a conversation: the same one for all its requests, whichever worker threads rewrite them."""
         pool = self._pools.get(model)
         if pool is None:  # if several are created at once, all threads use the first
             pool = self._pools.setdefault(model, Histories(store=self._stores, model=model, **self.settings))
         return pool.of(thread)
 
-    async def _billed(self, sent: _Sent, bill: tuple[dict[str, Any], str | None] | None) -> None:
-        self.savings.calls += 1
-        if bill is None:
-            return
-        model = bill[1] or sent.model
-        try:
-            usage = Usage.of(bill[0])
-            await sent.history.areplied(usage, model or None, branch=sent.branch)
-        except CtxfsError as error:  # the client gets the reply even if its bill is invalid
-            _log.warning("session %s: %s", sent.history.session_id, error)
-            return
-        self.savings.called(
-            (sent.history.session_id, sent.branch),
-            usage,
-            model,
-            counted_tokens=sent.edits.tokens,
-            freed_tokens=sent.edits.freed_tokens,
-        )
+
+def _forwarded_headers(request: Request) -> list[tuple[str, str]]:
+    """The headers of a request that are sent on."""
+    return [(name, value) for name, value in request.headers.items() if name not in _NOT_FORWARDED]
 
 
 def _has_body(request: Request) -> bool:

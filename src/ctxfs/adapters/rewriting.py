@@ -1,0 +1,153 @@
+"""A request for a model's reply on its way out and back: what the proxy and the transport share."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ctxfs.adapters.serve.bodies import TooLarge, unpacked
+from ctxfs.adapters.serve.calls import branch_of
+from ctxfs.adapters.serve.savings import Savings
+from ctxfs.agent.llm.bound_thinking import ThinkingDropper, beta_headers
+from ctxfs.context.history.history import History
+from ctxfs.context.history.parts import Edits
+from ctxfs.context.history.views import VIEWS, Api
+from ctxfs.errors import ConfigError, CtxfsError, SessionError, StorageError
+from ctxfs.messages.base import Usage
+from ctxfs.messages.overflow import too_long
+from ctxfs.text.jsontext import codec as json_codec
+
+_log = logging.getLogger("ctxfs.adapters")
+
+REFUSED = (400, 413)
+"""Statuses under which a provider refuses a prompt as too long, or thinking that no longer fits."""
+
+MOST_BODY_BYTES = 64 << 20
+"""The most bytes of a request for a reply, as it comes and unpacked: twice what Anthropic's API takes."""
+
+MOST_REFUSAL_BYTES = 1 << 20
+"""The most bytes of a refusal that are read for its reason; a longer one passes unread."""
+
+_SHOWN = (ConfigError, SessionError, StorageError)
+"""Errors whose text never quotes a request."""
+
+_BETA = "anthropic-beta"
+
+Bill = tuple[dict[str, Any], str | None]
+"""The usage that a reply reports, and its model if it names one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that was rewritten, or could have been. ``content``: the bytes to send for ``body``."""
+
+    api: Api
+    history: History
+    branch: str
+    model: str
+    edits: Edits
+    body: Mapping[str, Any]
+    content: bytes
+
+
+@dataclass(slots=True)
+class Rewriting:
+    """Rewrites requests for replies, and records what the answers say. Its methods may be called in any thread.
+
+    ``history_of`` returns the history that a request belongs to, by the request's model, headers and body.
+    """
+
+    history_of: Callable[[str, Mapping[str, str], Mapping[str, Any]], History]
+    savings: Savings = field(default_factory=Savings)
+    _dropper: ThinkingDropper = field(default_factory=ThinkingDropper)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def rewrite(self, raw: bytes, api: Api, headers: Mapping[str, str]) -> Sent | None:
+        """The request to send; None if it cannot be rewritten, and is sent as it came: ``savings`` say why.
+
+        ``headers`` have lower-case names.
+
+        Raises:
+            TooLarge: the body is larger than any provider takes.
+
+        """
+        try:
+            return self._rewritten(raw, api, headers)
+        except TooLarge:
+            raise
+        except _SHOWN as error:
+            self._problem(f"{type(error).__name__}: {error}"[:200])
+        except CtxfsError as error:  # its text may quote a message
+            self._problem(f"{type(error).__name__}: it is not a request that this API takes")
+        except ValueError:
+            encoding = headers.get("content-encoding")
+            packed = f"its body is compressed ({encoding!r:.20}) and cannot be unpacked"
+            self._problem(packed if encoding else "its body is not JSON")
+        return None
+
+    def _rewritten(self, raw: bytes, api: Api, headers: Mapping[str, str]) -> Sent:
+        body = json_codec.loads(unpacked(raw, headers.get("content-encoding"), MOST_BODY_BYTES))
+        parts = VIEWS[api].parts_of(body)
+        model = str(body.get("model", ""))
+        branch = branch_of(body, parts)
+        history = self.history_of(model, headers, body)
+        new, edits = history.rewritten(api, body, branch=branch)
+        if api == "messages":
+            new = self._dropper.asking(new)
+        content = raw if new is body else json_codec.dumps(new)
+        return Sent(api, history, branch, model, edits, new, content)
+
+    def headers_of(self, sent: Sent, raw: bytes, headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """The headers to send with ``sent``, made of those that came with ``raw``; their names are lower-case."""
+        replaced = {"accept-encoding"}
+        if sent.content is not raw:  # it is another body, and is not compressed
+            replaced |= {"content-length", "content-encoding"}
+        if self._dropper.models:
+            replaced.add(_BETA)
+        kept = [(name, value) for name, value in headers if name not in replaced]
+        kept.append(("accept-encoding", "identity"))  # the bill is read from the reply
+        if self._dropper.models:
+            named = beta_headers(sent.body, dict(headers)).get(_BETA)
+            if named is not None:
+                kept.append((_BETA, named))
+        return kept
+
+    def mends(self, sent: Sent, status: int, refusal: bytes, encodings: str | None) -> bool:
+        """Whether a second try may succeed: the prompt was too long and can be cut, or can do without its thinking."""
+        try:
+            text = unpacked(refusal, encodings, MOST_REFUSAL_BYTES).decode()
+            if sent.api == "messages" and self._dropper.refused(sent.body, text):
+                return True
+            said = too_long(text, status=status)
+            if said is not None:
+                sent.history.refused(said, branch=sent.branch)
+        except (CtxfsError, ValueError):  # nothing more can be replaced: the program gets the refusal
+            return False
+        return said is not None
+
+    def billed(self, sent: Sent, bill: Bill | None) -> None:
+        """Record what a reply to ``sent`` said of its bill; None: nothing. Never fails: the caller has the reply."""
+        with self._lock:
+            self.savings.calls += 1
+        if bill is None:
+            return
+        model = bill[1] or sent.model
+        try:
+            usage = Usage.of(bill[0])
+            sent.history.replied(usage, model or None, branch=sent.branch)
+        except CtxfsError as error:
+            _log.warning("session %s: %s", sent.history.session_id, error)
+            return
+        with self._lock:
+            self.savings.called(
+                (sent.history.session_id, sent.branch),
+                usage,
+                model,
+                counted_tokens=sent.edits.tokens,
+                freed_tokens=sent.edits.freed_tokens,
+            )
+
+    def _problem(self, reason: str) -> None:
+        with self._lock:
+            self.savings.problem(reason)
