@@ -68,7 +68,7 @@ PUBLIC = {
     """,
     "ctxfs.errors": """
         AgentBusy AmbiguousItem ArchiveDamaged ArchiveError ArchiveTooLarge ArchiveUnsafe AuthenticationFailed
-        ConfigError ConnectionFailed ContentGone ContextOverflow CorruptContent CorruptJournal CtxfsError
+        BudgetSpent ConfigError ConnectionFailed ContentGone ContextOverflow CorruptContent CorruptJournal CtxfsError
         InvalidFunctionCall InvalidRecord InvalidReply InvalidRequest InvalidToolArguments MissingApiKey
         MissingExtra ModelError NameTaken NotRestorable NotStored OutcomeUnknown Overloaded PromptTooLong
         QuotaExceeded RateLimited ReplayFormatError ReplyIncomplete SessionClosed SessionDiverged SessionError
@@ -81,6 +81,10 @@ PUBLIC = {
         POLICY_NAMES PolicyFigures PolicyRun Prediction PriceOptions Progress RecordedItem RecordedSession
         Report SessionReport Share Skipped Tokens ToolFigures Tuned explain explain_recording render_html
         render_json render_table render_text replay_files tune_files
+    """,
+    "ctxfs.lab.ab": """
+        ARM_NAMES Against Arm ArmFigures Check Comparison Difference Outcome Pricing Session SessionKey SessionResult
+        Settings Solve Task arm_named comparison_html comparison_json comparison_markdown comparison_text read_tasks run
     """,
     "ctxfs.testing": """
         Answer Broken ChatCompletionsServer Cut Failure MessagesServer PromptCache ResponsesServer

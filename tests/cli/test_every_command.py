@@ -26,6 +26,7 @@ WITHOUT_JSON = {
 }
 WITHOUT_ROOT = {
     "replay": "reads recordings",
+    "ab": "keeps results in a file",
 }
 SERVERS = ("mcp", "proxy")
 ARGUMENTS: Mapping[str, str] = {
@@ -44,6 +45,7 @@ ARGUMENTS: Mapping[str, str] = {
     "explain": "last",
     "view": "last --export {folder}/page.html",
     "replay": "{folder}/recording.json --policy none",
+    "ab": "--json {folder}/tasks.jsonl -- true",
     "check": "",
     "du": "",
     "tag": "last keep",
@@ -69,6 +71,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run(["demo", str(made / "folder"), *root, "--json"]) == 0
     for name in ("recording.json", "recording_2.json"):
         (made / "folder" / name).write_text(json.dumps(MESSAGES))
+    (made / "folder" / "tasks.jsonl").write_text(json.dumps({"id": "a", "prompt": "do it", "check": "true"}))
     assert run(["export", "last", str(made / "folder" / "old.ctxfs"), *root]) == 0
     return made
 

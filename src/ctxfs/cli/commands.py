@@ -202,6 +202,14 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
                 "ctxfs replay recordings/ --tune > mine.toml",
             ),
         ),
+        "ab": Command(
+            "ab.ab",
+            "Compare contexts on your tasks: solved, and the cost.",
+            (
+                "ctxfs ab tasks.jsonl --budget 20 -- claude -p {prompt}",
+                "ctxfs ab tasks.jsonl --arms none,exact:3,clear:100k --margin 5 -- ./agent",
+            ),
+        ),
     },
     "plug in": {
         "proxy": Command(

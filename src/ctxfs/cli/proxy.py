@@ -105,7 +105,7 @@ def proxy(
     running = Proxy(
         None,
         settings,
-        {name: _checked(url) for name, url in given.items() if url is not None},
+        {name: checked_url(url) for name, url in given.items() if url is not None},
         anyio.run(find_session, place, session) if session == "last" else session,
         stores_of(place),
         one_session=session is not None,
@@ -153,7 +153,8 @@ def _kept(given: Sequence[str]) -> dict[str, int]:
     return kept
 
 
-def _checked(url: str) -> str:
+def checked_url(url: str) -> str:
+    """The URL of an upstream. Raises ``ConfigError`` if it is not one."""
     if not url.startswith(("http://", "https://")):
         raise ConfigError(f"the upstream {url!r} is not a URL: it must begin with https:// or http://")
     return url

@@ -49,7 +49,8 @@
     │   ├── InvalidRequest           any other 4xx
     │   ├── InvalidReply             a reply whose usage or model name cannot be recorded (also a ValueError)
     │   ├── ReplyIncomplete          the reply was truncated or interrupted
-    │   └── InvalidFunctionCall      a call in text form that cannot be parsed
+    │   ├── InvalidFunctionCall      a call in text form that cannot be parsed
+    │   └── BudgetSpent              a call that could exceed its budget; it was not sent
     ├── TurnLimitReached             the query reached max_turns
     ├── ContextOverflow              the context does not fit, and nothing in it can be reduced
     └── ReplayFormatError            a recording in no known format
@@ -72,6 +73,7 @@ from ctxfs.errors.base import (
 )
 from ctxfs.errors.models import (
     AuthenticationFailed,
+    BudgetSpent,
     ConnectionFailed,
     InvalidFunctionCall,
     InvalidReply,
@@ -121,6 +123,7 @@ __all__ = [
     "ArchiveTooLarge",
     "ArchiveUnsafe",
     "AuthenticationFailed",
+    "BudgetSpent",
     "ConfigError",
     "ConnectionFailed",
     "ContentGone",

@@ -74,3 +74,7 @@ class ReplyIncomplete(ModelError):
 
 class InvalidFunctionCall(ModelError):
     """The model wrote a call in text form that cannot be parsed, even when asked again; nothing was run."""
+
+
+class BudgetSpent(ModelError):
+    """A call that could exceed its budget was refused before it was sent; nothing was spent on it."""

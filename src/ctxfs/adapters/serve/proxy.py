@@ -10,7 +10,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -28,13 +28,15 @@ from starlette.types import ASGIApp
 from ctxfs.adapters.rewriting import MOST_BODY_BYTES, MOST_REFUSAL_BYTES, REFUSED, Rewriting, Sent
 from ctxfs.adapters.serve.bodies import TooLarge, beginning_of, whole_body
 from ctxfs.adapters.serve.calls import BASE_URLS, api_of, normal_path, thread_of
+from ctxfs.adapters.serve.metering import FREE, Meter, MeteredCall
 from ctxfs.adapters.serve.savings import Savings
 from ctxfs.agent.llm.sse import UsageReader
 from ctxfs.context.history.files import run_alone
 from ctxfs.context.history.history import History
 from ctxfs.context.history.pool import Histories
 from ctxfs.context.history.views import Api
-from ctxfs.errors import CtxfsError
+from ctxfs.context.history.wire import tools_in
+from ctxfs.errors import BudgetSpent, CtxfsError
 from ctxfs.eviction.events import ContextEvent, Evicted
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.sessions import SessionStores, is_there
@@ -85,6 +87,10 @@ class Proxy:
         session_id: the session of requests that name no conversation; None creates a new one.
         store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
         one_session: all requests belong to ``session_id``, whatever conversation they name.
+        each_tool_keeps: how many results of each tool stay, as ``keep_recent`` for the tools that requests name; None:
+            only what ``settings`` say.
+        meter: sees each request for a reply before it is sent, and may refuse it; other requests that may cost
+            something are refused then. None: nothing is refused.
 
     Raises:
         ConfigError: a setting that cannot work.
@@ -98,10 +104,12 @@ class Proxy:
     session_id: str | None = None
     store: SessionStores | str | None = None
     one_session: bool = False
+    each_tool_keeps: int | None = None
+    meter: Meter | None = None
     savings: Savings = field(default_factory=Savings)
     _token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     _stores: SessionStores = field(init=False)
-    _pools: dict[str, Histories] = field(default_factory=dict)
+    _pools: dict[tuple[str, ...], Histories] = field(default_factory=dict)
     _client: httpx2.AsyncClient = field(init=False)
     _server: uvicorn.Server = field(init=False)
     _serving: Future[None] = field(init=False)
@@ -182,18 +190,15 @@ class Proxy:
                 path = str(request.scope.get("raw_path", b"").decode("ascii"))
                 rest = normal_path(path.removeprefix(head)) if path.startswith(f"{head}/") else None
                 if rest is not None:
-                    return await self._forward(request, name, rest)
+                    api = api_of(name, rest) if request.method == "POST" else None
+                    return self._refusal(request, rest, api) or await self._forward(request, name, rest, api)
             return _error(404, "not_found_error", "not a path of this proxy")
 
         return Starlette(routes=[Route("/{path:path}", forward, methods=_METHODS)], lifespan=lifespan)
 
-    async def _forward(self, request: Request, provider: str, path: str) -> Response:
-        if "content-length" in request.headers and "transfer-encoding" in request.headers:
-            reason = "the request has content-length and transfer-encoding: send one of them"
-            return _error(400, "invalid_request_error", reason, {"connection": "close"})
+    async def _forward(self, request: Request, provider: str, path: str, api: Api | None) -> Response:
         query = request.scope["query_string"].decode("ascii")
         url = f"{self._upstream(provider)}{path}{f'?{query}' if query else ''}"
-        api = api_of(provider, path) if request.method == "POST" else None
         try:
             if api is not None:
                 return await self._replied(request, url, api)
@@ -204,34 +209,59 @@ class Proxy:
             return _Forwarded.of(answer, answer.aiter_raw())
         except ClientDisconnect:
             return Response(status_code=499)
+        except BudgetSpent as error:
+            return _error(402, "billing_error", str(error))
         except TooLarge as error:
             return _error(413, "request_too_large", f"{error}: leave out content, or do not send it through the proxy")
         except httpx2.RequestError as error:
             return _error(502, "api_error", f"{httpx2.URL(url).host} cannot be reached: {error}")
+
+    def _refusal(self, request: Request, path: str, api: Api | None) -> Response | None:
+        """Why a request is not sent on, whatever is in it; None: it is sent."""
+        if "content-length" in request.headers and "transfer-encoding" in request.headers:
+            reason = "the request has content-length and transfer-encoding: send one of them"
+            return _error(400, "invalid_request_error", reason, {"connection": "close"})
+        if self.meter is not None and api is None and request.method == "POST" and not path.endswith(FREE):
+            reason = "what this request costs is not known, so it is not sent while costs are measured"
+            return _error(403, "permission_error", reason)
+        return None
 
     async def _replied(self, request: Request, url: str, api: Api) -> Response:
         """Rewrite and send a request for a reply; do so once more if it is refused for a reason that can be mended."""
         raw = await whole_body(request.stream(), MOST_BODY_BYTES)
         headers = dict(request.headers)
         sent = await to_thread.run_sync(self._rewriting.rewrite, raw, api, headers)
-        answer = await self._send_call(request, url, raw, sent)
+        answer, metered = await self._send_call(request, url, raw, sent, api)
         if sent is not None and answer.status_code in REFUSED:
             pieces = answer.aiter_raw()
             refusal = await beginning_of(pieces, MOST_REFUSAL_BYTES)
             encodings = answer.headers.get("content-encoding")
+            await _ended(metered, answer.status_code, None, is_whole=True)
             if not await to_thread.run_sync(self._rewriting.mends, sent, answer.status_code, refusal, encodings):
                 return _Forwarded.of(answer, _all_of(refusal, pieces))
             await answer.aclose()
             sent = await to_thread.run_sync(self._rewriting.rewrite, raw, api, headers)
-            answer = await self._send_call(request, url, raw, sent)
-        return _Forwarded.of(answer, self._answer(answer, sent))
+            answer, metered = await self._send_call(request, url, raw, sent, api)
+        return _Forwarded.of(answer, self._answer(answer, sent, metered))
 
-    async def _send_call(self, request: Request, url: str, raw: bytes, sent: Sent | None) -> httpx2.Response:
-        """Send a request for a reply: ``raw`` as it came if it could not be rewritten."""
+    async def _send_call(
+        self, request: Request, url: str, raw: bytes, sent: Sent | None, api: Api
+    ) -> tuple[httpx2.Response, MeteredCall | None]:
+        """Send a request for a reply: ``raw`` as it came if it could not be rewritten. Raises ``BudgetSpent``."""
         headers = _forwarded_headers(request)
-        if sent is None:
-            return await self._send(request, url, headers, raw)
-        return await self._send(request, url, self._rewriting.headers_of(sent, raw, headers), sent.content)
+        metered = None
+        if self.meter is not None:
+            metered = await to_thread.run_sync(partial(_begun, self.meter, api, raw, sent))
+            if sent is not None:
+                sent = replace(sent, content=metered.content)
+        try:
+            if sent is None:
+                return await self._send(request, url, headers, raw), metered
+            headers = self._rewriting.headers_of(sent, raw, headers)
+            return await self._send(request, url, headers, sent.content), metered
+        except httpx2.RequestError:
+            await _ended(metered, 0, None, is_whole=False)
+            raise
 
     async def _send(
         self, request: Request, url: str, headers: list[tuple[str, str]], content: bytes | AsyncIterator[bytes] | None
@@ -243,35 +273,61 @@ class Proxy:
     def _upstream(self, provider: str) -> str:
         return self.upstreams.get(provider, BASE_URLS[provider].upstream).rstrip("/")
 
-    async def _answer(self, answer: httpx2.Response, sent: Sent | None) -> AsyncIterator[bytes]:
+    async def _answer(
+        self, answer: httpx2.Response, sent: Sent | None, metered: MeteredCall | None
+    ) -> AsyncIterator[bytes]:
         """Yield the bytes of a reply as they come, and record the bill that they contain."""
         heard = UsageReader()
-        listens = sent is not None and answer.is_success
+        listens = (sent is not None or metered is not None) and answer.is_success
+        is_whole = False
         try:
             async for chunk in answer.aiter_raw():
                 if listens:
                     heard.feed(chunk)
                 yield chunk
+            is_whole = True
         finally:
             with CancelScope(shield=True):  # also when the client goes away
                 await answer.aclose()
+                bill = heard.bill() if listens else None
+                await _ended(metered, answer.status_code, bill, is_whole=is_whole)
                 if sent is not None and listens:
-                    await to_thread.run_sync(self._rewriting.billed, sent, heard.bill())
+                    await to_thread.run_sync(self._rewriting.billed, sent, bill)
 
     def _history_of(self, model: str, headers: Mapping[str, str], body: Mapping[str, Any]) -> History:
         """The history of a conversation: the same one for all its requests, whichever worker threads rewrite them."""
         thread = str(self.session_id)
         if not self.one_session:
             thread = thread_of(headers, body, otherwise=thread)
-        pool = self._pools.get(model)
+        settings = dict(self.settings)
+        named: tuple[str, ...] = ()
+        if self.each_tool_keeps is not None:
+            named = tuple(sorted(tools_in(body)))
+            settings["keep_recent"] = dict.fromkeys(named, self.each_tool_keeps)
+        pool = self._pools.get((model, *named))
         if pool is None:  # if several are created at once, all threads use the first
-            pool = self._pools.setdefault(model, Histories(store=self._stores, model=model, **self.settings))
+            made = Histories(store=self._stores, model=model, **settings)
+            pool = self._pools.setdefault((model, *named), made)
         return pool.of(thread)
 
 
 def _forwarded_headers(request: Request) -> list[tuple[str, str]]:
     """The headers of a request that are sent on."""
     return [(name, value) for name, value in request.headers.items() if name not in _NOT_FORWARDED]
+
+
+def _begun(meter: Meter, api: Api, raw: bytes, sent: Sent | None) -> MeteredCall:
+    """Tell the meter of a request that is about to be sent. Raises ``BudgetSpent``."""
+    if sent is None:
+        return meter.began(api, None, raw, place="")
+    return meter.began(api, sent.body, sent.content, place=f"{sent.history.session_id} {sent.branch}")
+
+
+async def _ended(
+    metered: MeteredCall | None, status: int, bill: tuple[dict[str, Any], str | None] | None, *, is_whole: bool
+) -> None:
+    if metered is not None:
+        await to_thread.run_sync(partial(metered.ended, status, bill, is_whole=is_whole))
 
 
 def _has_body(request: Request) -> bool:

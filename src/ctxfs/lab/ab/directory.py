@@ -1,0 +1,49 @@
+"""What a session has for itself: a copy of its task's directory, and a place for what is stored."""
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDirectory:
+    """A directory of one session; its name does not tell the arm, since a model may see it.
+
+    ``work``: where its program works. ``stored``: where its contents are stored.
+    """
+
+    path: Path
+    is_kept: bool
+
+    @classmethod
+    def made(cls, keep: Path | None, name: str, copied: Path | None) -> Self:
+        """Make it: in ``keep`` under ``name``, or among the temporary files. ``copied``: what it has."""
+        if keep is None:
+            path = Path(tempfile.mkdtemp(prefix="ctxfs-ab-"))
+        else:
+            path = keep.resolve() / name
+            shutil.rmtree(path, ignore_errors=True)  # of a session that was interrupted
+            path.mkdir(parents=True)
+        made = cls(path, keep is not None)
+        if copied is None:
+            made.work.mkdir()
+        else:
+            shutil.copytree(copied, made.work, symlinks=True)
+        return made
+
+    @property
+    def work(self) -> Path:
+        """Where its program works."""
+        return self.path / "work"
+
+    @property
+    def stored(self) -> Path:
+        """Where its contents are stored."""
+        return self.path / "sessions"
+
+    def remove(self) -> None:
+        """Remove it at its end, unless it is to be kept."""
+        if not self.is_kept:
+            shutil.rmtree(self.path, ignore_errors=True)

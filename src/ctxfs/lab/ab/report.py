@@ -1,0 +1,193 @@
+"""What a comparison found, as values: each arm, each arm against the first one, and one sentence. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.lab.ab.results import LEFT_OUT, SessionResult
+from ctxfs.lab.ab.statistics import Difference, mean_difference, solved_difference
+
+DEFAULT_MARGIN_POINTS = 5.0
+"""By how many points of a hundred tasks an arm may be worse, unless the user says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmFigures:
+    """The sessions of one arm that count, added up; see ``SessionResult`` for what the numbers are."""
+
+    arm: str
+    sessions: int
+    solved: int
+    timeouts: int
+    crashed: int
+    limited: int
+    usd: float
+    calls: int
+    unbilled_calls: int
+    unpriced_calls: int
+    input_tokens: int
+    cache_write_tokens: int
+    cache_read_tokens: int
+    output_tokens: int
+    wall_s: float
+    read_backs: int
+    repeated_calls: int
+    refusals: int
+    cache_breaks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """An arm against the first one, over the sessions of tasks that both played to an end.
+
+    ``solved``: the difference in the share of tasks solved, from -1 to 1. ``usd``: the difference of the dollars of a
+    session. Each is None where there are too few pairs. ``better`` and ``worse``: in how many pairs of sessions only
+    the arm, or only the first one, solved the task.
+    """
+
+    arm: str
+    base: str
+    tasks: int
+    pairs: int
+    arm_solved: int
+    base_solved: int
+    better: int
+    worse: int
+    arm_usd: float
+    base_usd: float
+    solved: Difference | None
+    usd: Difference | None
+
+    def is_shown(self, margin_points: float) -> bool:
+        """Whether it is shown that the arm is not worse than the first one by more than so many points."""
+        return self.solved is not None and self.solved.low * 100 >= -margin_points
+
+    def sentence(self, margin_points: float = DEFAULT_MARGIN_POINTS) -> str:
+        """What was found, in one sentence."""
+        if self.solved is None:
+            return f"{self.arm}: no task was played to an end in both arms, so nothing is known"
+        found = "is shown" if self.is_shown(margin_points) else "is not shown"
+        low = f"{self.solved.low * 100:+.0f}".replace("-", "−")
+        high = f"{self.solved.high * 100:+.0f}".replace("-", "−")
+        return (
+            f"{self.arm} solved {self.arm_solved} of {self.pairs}, {self.base} {self.base_solved}; "
+            f"not worse by more than {margin_points:g} points {found} (interval {low} … {high}); "
+            f"${self.arm_usd:,.2f} instead of ${self.base_usd:,.2f}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A comparison, as far as it was played.
+
+    ``arms``: their names; the first one is what the others are compared with. ``tasks`` and ``repeats``: what was asked
+    for. ``sessions``: those that ended. ``spent_usd``: what all calls cost, those of unfinished sessions too.
+    """
+
+    arms: tuple[str, ...]
+    tasks: int
+    repeats: int
+    sessions: tuple[SessionResult, ...]
+    spent_usd: float
+
+    @property
+    def figures(self) -> list[ArmFigures]:
+        """Each arm's sessions that count, added up."""
+        return [_figures(arm, [one for one in self.counted if one.arm == arm]) for arm in self.arms]
+
+    @property
+    def against(self) -> list[Against]:
+        """Each other arm against the first one."""
+        return [against(arm, self.arms[0], self.counted) for arm in self.arms[1:]]
+
+    @property
+    def counted(self) -> list[SessionResult]:
+        """The sessions that say something about their arm."""
+        return [one for one in self.sessions if one.outcome not in LEFT_OUT]
+
+    @property
+    def left_out(self) -> list[SessionResult]:
+        """The sessions that say nothing about their arm: the budget ended them, or they could not be played."""
+        return [one for one in self.sessions if one.outcome in LEFT_OUT]
+
+    @property
+    def unplayed(self) -> int:
+        """How many sessions were asked for and did not end, or are left out."""
+        return self.tasks * self.repeats * len(self.arms) - len(self.counted)
+
+    def meets(self, margin_points: float) -> bool:
+        """Whether of each other arm it is shown that it is not worse by more than the margin."""
+        return all(one.is_shown(margin_points) for one in self.against)
+
+    def notes(self) -> list[str]:
+        """What a reader must know beside the figures."""
+        found = []
+        if self.unplayed:
+            found.append(f"{plural(self.unplayed, 'session')} not played: the same command goes on")
+        for outcome, what in (("budget", "ended by the budget"), ("failed", "could not be played")):
+            if number := sum(one.outcome == outcome for one in self.left_out):
+                found.append(f"{plural(number, 'session')} {what}: left out")
+        if unbilled := sum(one.unbilled_calls for one in self.counted):
+            found.append(f"{plural(unbilled, 'reply')} without a bill: counted with the most that it may cost")
+        if unpriced := sum(one.unpriced_calls for one in self.counted):
+            found.append(f"{plural(unpriced, 'call')} of a model without known prices: counted as free")
+        notes = sorted({one.note for one in self.sessions if one.note and one.outcome in ("crashed", "failed")})
+        return found + notes[:3]
+
+
+def against(arm: str, base: str, counted: Sequence[SessionResult]) -> Against:
+    """An arm against another one, over the sessions that both have."""
+    by_key = {one.key: one for one in counted}
+    pairs = []
+    for one in counted:
+        other = by_key.get(one.key._replace(arm=base))
+        if one.arm == arm and other is not None:
+            pairs.append((one, other))
+    by_task: dict[str, list[tuple[SessionResult, SessionResult]]] = {}
+    for one, other in pairs:
+        by_task.setdefault(one.task, []).append((one, other))
+    shares = []
+    dollars = []
+    for found in by_task.values():
+        shares.append((fmean(one.solved for one, _ in found), fmean(other.solved for _, other in found)))
+        dollars.append((fmean(one.usd for one, _ in found), fmean(other.usd for _, other in found)))
+    return Against(
+        arm=arm,
+        base=base,
+        tasks=len(by_task),
+        pairs=len(pairs),
+        arm_solved=sum(one.solved for one, _ in pairs),
+        base_solved=sum(other.solved for _, other in pairs),
+        better=sum(one.solved and not other.solved for one, other in pairs),
+        worse=sum(other.solved and not one.solved for one, other in pairs),
+        arm_usd=sum(one.usd for one, _ in pairs),
+        base_usd=sum(other.usd for _, other in pairs),
+        solved=solved_difference(shares),
+        usd=mean_difference(dollars),
+    )
+
+
+def _figures(arm: str, sessions: Sequence[SessionResult]) -> ArmFigures:
+    outcomes = [one.outcome for one in sessions]
+    return ArmFigures(
+        arm=arm,
+        sessions=len(sessions),
+        solved=outcomes.count("solved"),
+        timeouts=outcomes.count("timeout"),
+        crashed=outcomes.count("crashed"),
+        limited=outcomes.count("limit"),
+        usd=sum(one.usd for one in sessions),
+        calls=sum(one.calls for one in sessions),
+        unbilled_calls=sum(one.unbilled_calls for one in sessions),
+        unpriced_calls=sum(one.unpriced_calls for one in sessions),
+        input_tokens=sum(one.input_tokens for one in sessions),
+        cache_write_tokens=sum(one.cache_write_tokens for one in sessions),
+        cache_read_tokens=sum(one.cache_read_tokens for one in sessions),
+        output_tokens=sum(one.output_tokens for one in sessions),
+        wall_s=sum(one.wall_s for one in sessions),
+        read_backs=sum(one.read_backs for one in sessions),
+        repeated_calls=sum(one.repeated_calls for one in sessions),
+        refusals=sum(one.refusals for one in sessions),
+        cache_breaks=sum(one.cache_breaks for one in sessions),
+    )
