@@ -19,9 +19,9 @@ import anyio
 
 from ctxfs.messages.items import ItemType
 from ctxfs.session.content.stored import Stored
+from ctxfs.session.derived import DERIVED_NAME
 from ctxfs.session.journal import encode_line
 from ctxfs.session.records import Record, SessionStarted
-from ctxfs.storage.workspace_catalogue import CATALOGUE_NAME
 from ctxfs.tools import Artifact, KnowledgeService
 
 LIMIT_MS = 100.0
@@ -109,7 +109,7 @@ async def ask(root: Path, rounds: int) -> bool:
             return found
 
         await timed("one call, just stored (and storing it)", after_writing, rounds)
-    size = (root / CATALOGUE_NAME).stat().st_size
+    size = (root / DERIVED_NAME).stat().st_size
     print(f"the catalogue: {size / 1e6:.1f} MB")
     worst = max(medians)
     print(f"{'ok' if worst < LIMIT_MS else 'OVER THE LIMIT'}: {worst:.1f} ms of {LIMIT_MS:.0f} ms")

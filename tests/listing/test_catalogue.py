@@ -15,12 +15,15 @@ from ctxfs import Context, ContextFileSystem
 from ctxfs.context import History, Part
 from ctxfs.errors import ConfigError
 from ctxfs.lab.replay.explanation import explain
-from ctxfs.session.listing.catalogue import SESSIONS_NAME, list_summaries
+from ctxfs.session.derived import DERIVED_NAME
+from ctxfs.session.listing.catalogue import list_summaries
 from ctxfs.session.listing.summary import SessionSummary, summarize, summarize_in
 from ctxfs.storage import LocalSessions
+from ctxfs.storage.database import row_crc
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import SessionFound
+from ctxfs.version import __version__
 from view_session import SESSION, make_session
 
 pytestmark = pytest.mark.anyio
@@ -126,7 +129,7 @@ def no_database(file: Path) -> None:
 
 def a_page_changed(file: Path) -> None:
     with sqlite3.connect(file) as db:
-        db.execute("UPDATE sessions SET disk_bytes = 7")
+        db.execute("""UPDATE sessions SET read = json_set(read, '$.disk_bytes', 7)""")
     db.close()
 
 
@@ -138,8 +141,9 @@ def of_another_version(file: Path) -> None:
 
 def made_by_another_version(file: Path) -> None:
     with sqlite3.connect(file) as db:
-        db.execute("UPDATE made_by SET version = '0.0.1'")
-        db.execute("UPDATE sessions SET cost_usd = 7, crc = 0")
+        for kind, name, stamp, read, _ in db.execute("SELECT * FROM sessions").fetchall():
+            row = (kind, name, stamp.replace(__version__, "0.0.1"), read.replace('"cost_usd":3.0', '"cost_usd":7.0'))
+            db.execute("REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)", (*row, row_crc(*row)))
     db.close()
 
 
@@ -164,14 +168,14 @@ BROKEN = (
 @pytest.mark.parametrize("damage", BROKEN, ids=lambda damage: damage.__name__)
 async def test_the_file_is_made_again(root: Path, damage: Callable[[Path], None]) -> None:
     await listed(root)
-    damage(root / SESSIONS_NAME)
+    damage(root / DERIVED_NAME)
     assert await listed(root) == await as_read(root, "a", "b")
     assert await listed(root) == await as_read(root, "a", "b")
 
 
 async def test_the_file_is_the_users_alone(root: Path) -> None:
     await listed(root)
-    assert (root / SESSIONS_NAME).stat().st_mode & 0o777 == 0o600
+    assert (root / DERIVED_NAME).stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_session_in_use_is_listed(root: Path) -> None:

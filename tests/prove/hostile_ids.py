@@ -66,7 +66,7 @@ OURS: tuple[str, ...] = (
     "INDEX.JSON",
     ".ctxfs-tmp-1-1",
 )
-OURS += (".ctxfs-import-0000000000000000", ".catalogue.sqlite", "artifacts", "artifacts/tool/x", "tool_result")
+OURS += (".ctxfs-import-0000000000000000", ".derived.sqlite", "artifacts", "artifacts/tool/x", "tool_result")
 OURS += (
     "call_1.json",
     "call_1.json.idx",

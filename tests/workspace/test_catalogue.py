@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 
 from ctxfs.errors import ConfigError
 from ctxfs.messages import CharsCounter
+from ctxfs.messages.names import ENVELOPE
 from ctxfs.session import export_session, import_session
+from ctxfs.session.derived import DERIVED_NAME, Derived
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage import LocalSessions
 from ctxfs.storage.local import remove_session
 from ctxfs.storage.threads import run_to_completion
-from ctxfs.storage.workspace_catalogue import CATALOGUE_NAME
 from ctxfs.tools import Artifact, ArtifactInfo, KnowledgeService
 from ctxfs.tools.workspace.catalogue import Catalogue
+from ctxfs.tools.workspace.sessions import OpenSessions
 
 pytestmark = pytest.mark.anyio
 
@@ -62,16 +64,16 @@ async def test_it_lies_outside_the_sessions_for_the_owner_alone(tmp_path: Path) 
         assert len(await everything(tmp_path)) == 15
     finally:
         os.umask(old)
-    assert mode(tmp_path / CATALOGUE_NAME) == 0o600
+    assert mode(tmp_path / DERIVED_NAME) == 0o600
     assert [names_in(tmp_path / f"s{number}") for number in range(3)] == before
 
 
 async def test_what_others_could_read_becomes_the_owners(tmp_path: Path) -> None:
     await fill(tmp_path)
     await everything(tmp_path)
-    (tmp_path / CATALOGUE_NAME).chmod(0o644)
+    (tmp_path / DERIVED_NAME).chmod(0o644)
     await everything(tmp_path)
-    assert mode(tmp_path / CATALOGUE_NAME) == 0o600
+    assert mode(tmp_path / DERIVED_NAME) == 0o600
 
 
 def deleted(path: Path) -> None:
@@ -119,13 +121,13 @@ def with_added_rows(path: Path) -> None:
 
 def with_changed_sessions(path: Path) -> None:
     with sqlite3.connect(path) as db:
-        db.execute("UPDATE sessions SET log_end = log_end + 1")
+        db.execute("UPDATE sessions SET stamp = stamp || '1'")
     db.close()
 
 
 def with_wrong_numbers(path: Path) -> None:
     with sqlite3.connect(path) as db:
-        db.execute("UPDATE sessions SET last_seq = last_seq + 50")
+        db.execute("""UPDATE sessions SET read = replace(read, ',', ',5')""")
     db.close()
 
 
@@ -163,7 +165,7 @@ DAMAGE: list[Callable[[Path], None]] = [
 async def test_damage_changes_nothing_but_time(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     await fill(tmp_path)
     before = await everything(tmp_path)
-    damage(tmp_path / CATALOGUE_NAME)
+    damage(tmp_path / DERIVED_NAME)
     async with KnowledgeService(tmp_path) as service:
         assert (await service.query_artifacts({"biz_id": "call_2"})).total == 3
         assert list(await service.query_artifacts({"tool_name": "t1"})) == [i for i in before if i.tool_name == "t1"]
@@ -178,7 +180,7 @@ async def test_damage_changes_nothing_but_time(tmp_path: Path, damage: Callable[
 async def test_a_session_that_the_catalogue_forgot_to_list(tmp_path: Path) -> None:
     await fill(tmp_path)
     before = await everything(tmp_path)
-    forget(tmp_path / CATALOGUE_NAME, "s2")
+    forget(tmp_path / DERIVED_NAME, "s2")
     await remove_session(tmp_path, "s2")
     assert await everything(tmp_path) == [info for info in before if info.session_id != "s2"]
 
@@ -194,7 +196,7 @@ async def test_damage_while_it_is_open(tmp_path: Path, damage: Callable[[Path], 
     await fill(tmp_path)
     async with KnowledgeService(tmp_path) as service:
         before = list(await service.query_artifacts())
-        damage(tmp_path / CATALOGUE_NAME)
+        damage(tmp_path / DERIVED_NAME)
         await service.add_knowledge_list([artifact("s9", 0)])
         after = list(await service.query_artifacts())
         assert after[:-1] == before
@@ -206,7 +208,7 @@ async def test_random_damage(position: int, data: bytes, tmp_path_factory: pytes
     root = tmp_path_factory.mktemp("root")
     await fill(root, sessions=2, artifacts=2)
     before = await everything(root)
-    file = root / CATALOGUE_NAME
+    file = root / DERIVED_NAME
     overwrite(file, position, data)
     assert await everything(root) == before
     async with KnowledgeService(root) as service:
@@ -225,8 +227,8 @@ def overwrite(file: Path, position: int, data: bytes) -> None:
 async def test_a_root_that_cannot_be_written(tmp_path: Path) -> None:
     await fill(tmp_path)
     before = await everything(tmp_path)
-    deleted(tmp_path / CATALOGUE_NAME)
-    a_directory_at(tmp_path / CATALOGUE_NAME)
+    deleted(tmp_path / DERIVED_NAME)
+    a_directory_at(tmp_path / DERIVED_NAME)
     assert await everything(tmp_path) == before
 
 
@@ -240,7 +242,7 @@ async def test_a_root_that_is_not_there_yet(tmp_path: Path) -> None:
         assert names_in(tmp_path) == [], "asking makes nothing"
         await service.add_knowledge_list([artifact("s1", 1)])
         assert len(await service.query_artifacts()) == 1
-        assert CATALOGUE_NAME in names_in(tmp_path / "root")
+        assert DERIVED_NAME in names_in(tmp_path / "root")
 
 
 # ---- it follows the sessions
@@ -275,34 +277,37 @@ class Watched(Catalogue):
     """A catalogue that says what it reads of the journals."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(LocalSessions(root))
+        stores = LocalSessions(root)
+        super().__init__(stores, OpenSessions(stores, layout=ENVELOPE, limit=1))
         self.reads: list[tuple[str, int]] = []
+        self.derived = Derived(root / DERIVED_NAME, self)
 
-    def _journal(self, session_id: str, offset: int) -> bytes:
+    async def _journal(self, session_id: str, offset: int) -> bytes:
         self.reads.append((session_id, offset))
-        return super()._journal(session_id, offset)
+        return await super()._journal(session_id, offset)
 
-    def look(self) -> list[tuple[str, int]]:
+    async def look(self) -> list[tuple[str, int]]:
         self.reads.clear()
-        assert self.refresh() == []
+        await self.derived.ask(lambda db, known: None)
         return sorted(self.reads)
 
 
 async def test_only_what_is_new_is_read(tmp_path: Path) -> None:
     await fill(tmp_path, sessions=2)
     catalogue = Watched(tmp_path)
-    assert await run_to_completion(catalogue.look) == [("s0", 0), ("s1", 0)]
-    assert await run_to_completion(catalogue.look) == []
+    assert await catalogue.look() == [("s0", 0), ("s1", 0)]
+    assert await catalogue.look() == []
     async with KnowledgeService(tmp_path) as service:
         await service.add_knowledge_list([artifact("s1", number, "x" * 100) for number in range(10, 40)])
-    assert [session for session, _ in await run_to_completion(catalogue.look)] == ["s1"]
+    assert [session for session, _ in await catalogue.look()] == ["s1"]
     async with KnowledgeService(tmp_path) as service:
         await service.add_knowledge_list([artifact("s1", 50)])
-    ((session, offset),) = await run_to_completion(catalogue.look)
+    ((session, offset),) = await catalogue.look()
     assert session == "s1"
     assert offset > 0, "from where it stopped, not from the beginning"
-    assert (await run_to_completion(lambda: catalogue.query({}, limit=None, offset=0))).total == 41
-    await run_to_completion(catalogue.file.close)
+    found = await catalogue.derived.ask(lambda db, _: catalogue.query(db, {}, limit=None, offset=0))
+    assert found.total == 41
+    await run_to_completion(catalogue.derived.close)
 
 
 async def test_a_removed_session_is_gone(tmp_path: Path) -> None:

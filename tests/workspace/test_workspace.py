@@ -615,7 +615,7 @@ async def test_an_unknown_id(tmp_path: Path) -> None:
             await service.get_knowledge_by_id("nothing")
         with pytest.raises(UnknownItem):
             await service.get_knowledge_by_id("nothing", session_id="nowhere")
-    assert names_in(tmp_path) == [".catalogue.sqlite"], "looking makes no session"
+    assert names_in(tmp_path) == [".derived.sqlite"], "looking makes no session"
 
 
 async def test_one_writer_and_any_number_of_readers(tmp_path: Path) -> None:

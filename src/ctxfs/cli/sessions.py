@@ -42,7 +42,7 @@ def sessions(
 ) -> None:
     """List the sessions, newest first.
 
-    The list is cached in the file .sessions.sqlite of the directory, or, with --store, in ~/.cache/ctxfs
+    The list is cached in the file .derived.sqlite of the directory, or, with --store, in ~/.cache/ctxfs
     (XDG_CACHE_HOME). It may be removed at any time.
     """
     stores = stores_of(sessions_at(root, store))

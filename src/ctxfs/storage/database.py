@@ -9,7 +9,7 @@ import os
 import sqlite3
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -33,7 +33,6 @@ class DerivedDatabase:
             can only be read holds.
         schema: SQL that makes the tables, each statement on lines of its own.
         version: of the schema, at least 1.
-        check: looks at the tables of a file that was there; raises ``sqlite3.DatabaseError`` if they are damaged.
         functions: deterministic SQL functions: their name, the number of their arguments, and what they are.
 
     """
@@ -44,13 +43,11 @@ class DerivedDatabase:
         *,
         schema: str,
         version: int,
-        check: Callable[[sqlite3.Connection], None] = lambda _: None,
         functions: tuple[tuple[str, int, Callable[..., str | int | None]], ...] = (),
     ) -> None:
         self._path = path
         self._schema = schema
         self._version = version
-        self._check_tables = check
         self._functions = functions
         self._db: sqlite3.Connection | None = None
         self._in_file = False
@@ -73,7 +70,7 @@ class DerivedDatabase:
         try:
             if read_only:
                 self._copy_file()
-            self._check()
+            self._make_tables()
         except BaseException:
             self.close()
             raise
@@ -134,20 +131,22 @@ class DerivedDatabase:
             raise
         return db
 
-    def _check(self) -> None:
-        """Make the tables, or check those that are there. Raises ``sqlite3.DatabaseError``."""
+    def check(self, tables: Iterable[str]) -> None:
+        """Raise ``sqlite3.DatabaseError`` if one of these tables, or an index of it, is damaged."""
+        for table in tables:
+            if self.db.execute(f"PRAGMA integrity_check({table})").fetchone()[0] != "ok":
+                raise sqlite3.DatabaseError(f"the table {table} of {self._path.name} is damaged")
+
+    def _make_tables(self) -> None:
+        """Make the tables, if there are none. Raises ``sqlite3.DatabaseError`` if the file is of another version."""
         if self._is_new():
             with self.transaction():
                 if self._is_new():  # still: another process may have been here
                     for statement in self._schema.strip().split(";\n"):
                         self.db.execute(statement)
                     self.db.execute(f"PRAGMA user_version = {self._version}")
-                    return
-        with self.transaction(write=False):  # of one moment, whatever others write meanwhile
-            version = self._recorded_version()
-            if version != self._version or self.db.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
-                raise sqlite3.DatabaseError(f"{self._path.name} is of another version, or damaged")
-            self._check_tables(self.db)
+        if self._recorded_version() != self._version:
+            raise sqlite3.DatabaseError(f"{self._path.name} is of another version, or damaged")
 
     def _recorded_version(self) -> int:
         version: int = self.db.execute("PRAGMA user_version").fetchone()[0]
@@ -164,7 +163,7 @@ class DerivedDatabase:
 
     @contextmanager
     def transaction(self, *, write: bool = True) -> Iterator[None]:
-        """Do what is inside in one transaction, or, when it raises, nothing of it."""
+        """Do what is inside in one transaction, or, when it raises, nothing of it; reads see one moment."""
         db = self.db
         db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         try:
@@ -174,6 +173,11 @@ class DerivedDatabase:
                 db.execute("ROLLBACK")
             raise
         db.execute("COMMIT")
+
+
+def is_busy(error: Exception) -> bool:
+    """Whether the file is not damaged, but was used by others for longer than we wait."""
+    return getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def row_crc(*values: object) -> int:

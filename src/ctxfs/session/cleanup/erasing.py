@@ -23,6 +23,7 @@ from ctxfs.session.content.blocks import index_name
 from ctxfs.session.content.file import ContentFile
 from ctxfs.session.content.reader import ContentReader
 from ctxfs.session.content.stored import Stored
+from ctxfs.session.derived import forget
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import rewritten
 from ctxfs.session.journal_writer import Commit
@@ -34,7 +35,6 @@ from ctxfs.storage.port import FileSystem
 from ctxfs.storage.sessions import SessionStores, session_ids
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.storage.urls import resolved_stores
-from ctxfs.storage.workspace_catalogue import catalogue_file
 from ctxfs.text.steps import run_in_steps
 
 logger = logging.getLogger("ctxfs.session")
@@ -154,7 +154,7 @@ async def erase(
     finally:
         await session.close()
     if stores.directory is not None:
-        await run_to_completion(catalogue_file(stores.directory).discard)
+        await run_to_completion(partial(forget, stores.directory, session_id))
     logger.info("session %s: %s erased %d contents", session_id, by, len(plan.items))
     return plan
 

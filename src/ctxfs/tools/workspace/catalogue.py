@@ -1,34 +1,33 @@
-"""The catalogue of a workspace: what all its sessions stored, in one SQLite file beside them. Synchronous.
+"""The catalogue of a workspace: what all its sessions stored, one kind of what is ``derived`` from them.
 
-It is derived from the sessions' journals and never the truth: it is brought up to date before each query, by what was
-appended to a journal since, and made again when it is missing or damaged.
+It is brought up to date before each question, by what was appended to a journal since.
 """
 
 import logging
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import partial
 from typing import Any
-
-import anyio
 
 from ctxfs.errors import ConfigError, CtxfsError
 from ctxfs.session.content.stored import Stored
+from ctxfs.session.derived import COLUMNS, Known, Reading
 from ctxfs.session.journal import scan
 from ctxfs.session.record_json import from_json, to_json
-from ctxfs.session.records import Record, UnknownRecord
+from ctxfs.session.records import UnknownRecord
 from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.base import is_hidden
 from ctxfs.storage.database import row_crc
 from ctxfs.storage.local import read_log_now
 from ctxfs.storage.log_file import LOG_NAME
-from ctxfs.storage.sessions import SessionFound, SessionStores
-from ctxfs.storage.workspace_catalogue import COLUMNS, catalogue_file
+from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.threads import run_to_completion
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.workspace.artifacts import ArtifactInfo, ArtifactPage, info_of
+from ctxfs.tools.workspace.sessions import OpenSessions
 
 ANCHOR_BYTES = 4096
 
@@ -36,67 +35,63 @@ logger = logging.getLogger("ctxfs.tools")
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
-    """What a session's journal looks like from outside; it differs once something was appended."""
+class _Position:
+    """How far a journal was read: up to byte ``end`` and line ``last_seq``.
 
-    size: int
-    mtime_ns: int
-    inode: int
+    ``anchor``: the checksum of the last bytes before. ``artifacts``: how many it had stored by then.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What was read of a session: its journal up to ``log_end``, whose last bytes have the checksum ``anchor``."""
-
-    stamp: Stamp
-    log_end: int
+    end: int
     last_seq: int
     anchor: int
     artifacts: int
 
+    @property
+    def anchor_start(self) -> int:
+        """Where those last bytes begin."""
+        return max(0, self.end - ANCHOR_BYTES)
 
-class Catalogue:
-    """What the sessions of one place stored. Not for concurrent use; every method blocks, in a worker thread.
 
-    ``refresh`` comes first. Every method raises one of ``DAMAGED`` when the file is damaged: call ``file.discard``, and
-    begin again.
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was read of a journal, up to ``position``.
+
+    ``stored``: to be added after the ``after`` artifacts that are there, or, if that is 0, instead of them.
     """
 
-    def __init__(self, stores: SessionStores) -> None:
+    position: _Position
+    stored: Sequence[Stored]
+    after: int = 0
+
+
+class Catalogue:
+    """What the sessions of one place stored, as a ``Kind`` of what is derived from them.
+
+    Args:
+        stores: the place.
+        sessions: opens a session whose journal is lost.
+    """
+
+    name = "workspace"
+    tables = ("artifacts", "records")
+
+    def __init__(self, stores: SessionStores, sessions: OpenSessions) -> None:
         self._stores = stores
+        self._sessions = sessions
         self._root = stores.directory
-        self.file = catalogue_file(Path() if self._root is None else self._root)
         self._unreadable: set[str] = set()
 
     # ---- bringing it up to date
 
-    def refresh(self, session_id: str | None = None, *, in_memory: bool = False) -> list[tuple[str, Stamp]]:
-        """Open what is not open yet, and take in what was stored since, in all sessions or in one.
-
-        ``in_memory`` leaves the file alone. Returns the sessions whose journal is lost: what they stored can only be
-        found by opening them.
-        """
-        self.file.open(in_memory=in_memory or self._root is None)
-        stamps = self._stamps(session_id)
-        if stamps == {name: known.stamp for name, known in self._known(session_id).items()}:
-            return []
-        with self.file.transaction():
-            known = self._known(session_id)  # again: another process may have been here
-            for name in known.keys() - stamps.keys():
-                self._forget(name)
-            changed = [name for name, stamp in stamps.items() if name not in known or known[name].stamp != stamp]
-            lost = [name for name in changed if not self._read(name, stamps[name], known.get(name))]
-        return [(name, stamps[name]) for name in lost]
-
-    def put(self, session_id: str, stamp: Stamp, stored: Iterable[Stored]) -> None:
-        """Say what a session stored whose journal is lost."""
-        with self.file.transaction():
-            self._replace(session_id, stored, _Known(stamp, 0, 0, 0, 0))
-
-    def _stamps(self, session_id: str | None) -> dict[str, Stamp]:
+    async def stamps(self, known: Mapping[str, Known], session_id: str | None) -> Mapping[str, str]:
+        """See ``Kind``."""
+        del known
         if self._root is None:
-            listed = anyio.run(self._stores.sessions)
-            return {one.session_id: _stamp_of(one) for one in listed if session_id in (None, one.session_id)}
+            listed = await self._stores.sessions()
+            return {one.session_id: one.version for one in listed if session_id in (None, one.session_id)}
+        return await run_to_completion(lambda: self._stamps(session_id))
+
+    def _stamps(self, session_id: str | None) -> dict[str, str]:
         try:
             names = [session_id] if session_id is not None else [entry.name for entry in os.scandir(self._root)]
         except FileNotFoundError:
@@ -106,110 +101,100 @@ class Catalogue:
         found = ((name, self._stamp(name)) for name in names if not is_hidden(name))
         return {name: stamp for name, stamp in found if stamp is not None}
 
-    def _stamp(self, session_id: str) -> Stamp | None:
+    def _stamp(self, session_id: str) -> str | None:
         """The stamp of the session's journal, or of its index if the journal is lost; None if there is no session."""
         for name in (LOG_NAME, "index.json"):
             try:
                 found = os.stat(f"{self._root}/{session_id}/{name}", follow_symlinks=False)  # noqa: PTH116 - faster
             except OSError:
                 continue  # a file, a directory of something else, or not ours to read
-            return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+            return f"{found.st_size} {found.st_mtime_ns} {found.st_ino}"
         return None
 
-    def _known(self, session_id: str | None) -> dict[str, _Known]:
-        where, values = ("", ()) if session_id is None else (" WHERE session_id = ?", (session_id,))
-        rows = self.file.db.execute(f"SELECT * FROM sessions{where}", values)  # noqa: S608 - two constants
-        return {row[0]: _Known(Stamp(*row[1:4]), *row[4:8]) for row in rows}
+    async def read(
+        self, changed: Mapping[str, str], known: Mapping[str, Known], db: sqlite3.Connection
+    ) -> Mapping[str, Reading | None]:
+        """See ``Kind``."""
+        return {name: await self._read(name, stamp, known.get(name), db) for name, stamp in changed.items()}
 
-    def _read(self, session_id: str, stamp: Stamp, known: _Known | None) -> bool:
+    async def _read(self, session_id: str, stamp: str, known: Known | None, db: sqlite3.Connection) -> Reading | None:
         """Read what is new in a session's journal, or all of it when it is not the one that was read before."""
-        start = 0 if known is None else max(0, known.log_end - ANCHOR_BYTES)
         try:
-            data = self._journal(session_id, start)
+            if known is not None:
+                position = _Position(*known.data)
+                data = await self._journal(session_id, position.anchor_start)
+                added = await run_to_completion(partial(_added, data, position, session_id, db))
+                if added is not None:
+                    return Reading(Known.of(stamp, astuple(added.position)), added)
+            data = await self._journal(session_id, 0)
         except CtxfsError as error:  # removed meanwhile, a link, or a directory that others may write to
             if session_id not in self._unreadable:
                 logger.warning("session %s is not in the catalogue: %s", session_id, error)
                 self._unreadable.add(session_id)
-            self._forget(session_id)
-            return True
-        if known is not None:
-            overlap = known.log_end - start
-            if overlap and len(data) >= overlap and zlib.crc32(data[:overlap]) == known.anchor:
-                log = scan(data[overlap:], last_seq=known.last_seq, offset=known.log_end)
-                added = self._added(session_id, log.records)
-                if added is not None:
-                    now = _Known(stamp, log.end, log.last_seq, _anchor(data, log.end - start), known.artifacts)
-                    self._append(session_id, added, now)
-                    return True
-            data = self._journal(session_id, 0) if start else data
-        log = scan(data)
-        if not log.last_seq:
-            return False
-        now = _Known(stamp, log.end, log.last_seq, _anchor(data, log.end), 0)
-        self._replace(session_id, fold(SessionState(), log.records).stored.values(), now)
-        return True
+            return None
+        read = await run_to_completion(partial(_whole, data))
+        if read is None:
+            stored = await self._stored_without_journal(session_id)
+            read = _Read(_Position(0, 0, 0, len(stored)), stored)
+        return Reading(Known.of(stamp, astuple(read.position)), read)
 
-    def _journal(self, session_id: str, offset: int) -> bytes:
-        if self._root is not None:
-            return read_log_now(self._root, session_id, offset)
+    async def _journal(self, session_id: str, offset: int) -> bytes:
+        root = self._root
+        if root is not None:
+            return await run_to_completion(lambda: read_log_now(root, session_id, offset))
         store = self._stores.store(session_id)
+        await store.open(create=False, write=False)
+        try:
+            return await store.read_log(offset)
+        finally:
+            await store.close()
 
-        async def read() -> bytes:
-            await store.open(create=False, write=False)
-            try:
-                return await store.read_log(offset)
-            finally:
-                await store.close()
-
-        return anyio.run(read)
-
-    def _added(self, session_id: str, records: Iterable[Record]) -> list[Stored] | None:
-        """Return what the records store; None when they may also change what was stored before."""
-        added: dict[str, Stored] = {}
-        for record in records:
-            if isinstance(record, UnknownRecord):
-                return None  # nobody knows what it changes
-            if isinstance(record, Stored):
-                query = "SELECT 1 FROM artifacts WHERE artifact_id = ? AND session_id = ?"
-                if (
-                    record.item_id in added
-                    or self.file.db.execute(query, (_key(record.item_id), session_id)).fetchone()
-                ):
-                    return None
-                added[record.item_id] = record
-        return list(added.values())
+    async def _stored_without_journal(self, session_id: str) -> list[Stored]:
+        """What a session stored whose journal is lost can only be found by opening it."""
+        try:
+            async with self._sessions.reading(session_id) as fs:
+                return list(fs.state.stored.values())
+        except CtxfsError as error:
+            logger.warning("session %s is not in the catalogue: %s", session_id, error)
+            return []
 
     # ---- rows
 
-    def _replace(self, session_id: str, stored: Iterable[Stored], now: _Known) -> None:
-        self._forget(session_id)
-        self._append(session_id, stored, now)
-
-    def _append(self, session_id: str, stored: Iterable[Stored], now: _Known) -> None:
-        """Add artifacts after the ``now.artifacts`` that are there, and note how far the journal was read."""
-        rows, records = [], []
-        for position, entry in enumerate(stored, now.artifacts + 1):
+    def write(self, db: sqlite3.Connection, session_id: str, reading: Reading | None) -> None:
+        """See ``Kind``."""
+        after = 0 if reading is None else reading.rows.after
+        if not after:
+            for table in self.tables:
+                db.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))  # noqa: S608 - constants
+        if reading is None:
+            return
+        rows = []
+        records = []
+        for position, entry in enumerate(reading.rows.stored, after + 1):
             record = json_codec.dumps(to_json(entry))
             info = info_of(self._stores.url, session_id, entry)
             row = (session_id, position, *(_column(info, name) for name in COLUMNS[1:]))
             crc = zlib.crc32(record)
             rows.append((*row, row_crc(*row, crc)))
             records.append((session_id, position, record, crc))
-        count = now.artifacts + len(rows)
-        db = self.file.db
         db.executemany(f"INSERT INTO artifacts VALUES ({_marks(len(COLUMNS) + 2)})", rows)  # noqa: S608 - constants
         db.executemany(f"INSERT INTO records VALUES ({_marks(4)})", records)  # noqa: S608 - constants
-        stamp = now.stamp
-        session = (session_id, stamp.size, stamp.mtime_ns, stamp.inode, now.log_end, now.last_seq, now.anchor, count)
-        db.execute(f"REPLACE INTO sessions VALUES ({_marks(9)})", (*session, row_crc(*session)))  # noqa: S608 - constants
 
-    def _forget(self, session_id: str) -> None:
-        for table in ("sessions", "artifacts", "records"):
-            self.file.db.execute(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))  # noqa: S608 - constants
+    def check(self, db: sqlite3.Connection, known: Mapping[str, Known]) -> None:
+        """See ``Kind``."""
+        counts = dict(db.execute("SELECT session_id, count(*) FROM artifacts GROUP BY session_id").fetchall())
+        expected = {name: _Position(*one.data).artifacts for name, one in known.items()}
+        if counts != {name: count for name, count in expected.items() if count}:
+            raise sqlite3.DatabaseError("rows of the catalogue are missing")
+        rows = db.execute("SELECT a.*, r.crc FROM artifacts a LEFT JOIN records r USING (session_id, position)")
+        if any(crc != row_crc(*row, record_crc) for *row, crc, record_crc in rows):
+            raise sqlite3.DatabaseError("a row of the catalogue is damaged")
 
     # ---- asking
 
-    def query(self, search_filter: Mapping[str, Any], *, limit: int | None, offset: int) -> ArtifactPage:
+    def query(
+        self, db: sqlite3.Connection, search_filter: Mapping[str, Any], *, limit: int | None, offset: int
+    ) -> ArtifactPage:
         """Return the artifacts that have all these values: at most ``limit`` (None: all) after the first ``offset``."""
         terms, values = [], []
         for key, value in search_filter.items():
@@ -221,7 +206,6 @@ class Catalogue:
                 values += [json_codec.dumps(key).decode(), json_codec.dumps(value).decode()]
         where = f" WHERE {' AND '.join(terms)}" if terms else ""
         joined = " JOIN records r USING (session_id, position)" if any("r." in term for term in terms) else ""
-        db = self.file.db
         count = f"SELECT count(*) FROM artifacts a{joined}{where}"  # noqa: S608 - our column names
         total = db.execute(count, values).fetchone()[0]
         select = (
@@ -231,11 +215,11 @@ class Catalogue:
         rows = db.execute(select, [*values, -1 if limit is None else limit, offset])
         return ArtifactPage(tuple(self._info(*row) for row in rows), total)
 
-    def sessions_with(self, artifact_id: str) -> list[str]:
+    def sessions_with(self, db: sqlite3.Connection, artifact_id: str) -> list[str]:
         """Return the sessions that have an artifact of this id, or else of this raw id, sorted."""
         for column in ("artifact_id", "raw_id"):
             query = f"SELECT DISTINCT session_id FROM artifacts WHERE {column} = ? ORDER BY session_id"  # noqa: S608
-            found = [row[0] for row in self.file.db.execute(query, (_key(artifact_id),))]
+            found = [row[0] for row in db.execute(query, (_key(artifact_id),))]
             if found:
                 return found
         return []
@@ -248,8 +232,34 @@ class Catalogue:
         return info_of(self._stores.url, session_id, stored)
 
 
-def _stamp_of(found: SessionFound) -> Stamp:
-    return Stamp(zlib.crc32(found.version.encode()), round(found.changed_at * 1e9), 0)
+def _whole(data: bytes) -> _Read | None:
+    """What a whole journal says; None: it says nothing."""
+    log = scan(data)
+    if not log.last_seq:
+        return None
+    stored = list(fold(SessionState(), log.records).stored.values())
+    return _Read(_Position(log.end, log.last_seq, _anchor(data, log.end), len(stored)), stored)
+
+
+def _added(data: bytes, before: _Position, session_id: str, db: sqlite3.Connection) -> _Read | None:
+    """What a journal, from its anchor on, says beyond ``before``; None if all of it has to be read."""
+    overlap = before.end - before.anchor_start
+    if not overlap or len(data) < overlap or zlib.crc32(data[:overlap]) != before.anchor:
+        return None  # this is another journal
+    log = scan(data[overlap:], last_seq=before.last_seq, offset=before.end)
+    added: dict[str, Stored] = {}
+    query = "SELECT 1 FROM artifacts WHERE artifact_id = ? AND session_id = ?"
+    for record in log.records:
+        if isinstance(record, UnknownRecord):
+            return None  # nobody knows what it changes
+        if not isinstance(record, Stored):
+            continue
+        if record.item_id in added or db.execute(query, (_key(record.item_id), session_id)).fetchone():
+            return None  # it changes what was stored before
+        added[record.item_id] = record
+    anchor = _anchor(data, log.end - before.anchor_start)
+    position = _Position(log.end, log.last_seq, anchor, before.artifacts + len(added))
+    return _Read(position, list(added.values()), after=before.artifacts)
 
 
 def _column(info: ArtifactInfo, name: str) -> str | bytes | None:

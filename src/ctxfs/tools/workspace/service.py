@@ -5,10 +5,10 @@ Follows "Context Offload：Tool Result 落盘与访问".
 
 import logging
 import reprlib
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -21,12 +21,11 @@ from ctxfs.eviction.placeholder.digest import DEFAULT_BUDGET_TOKENS, describe
 from ctxfs.messages.names import ENVELOPE, Layout, check_session_id
 from ctxfs.messages.tokens import TokenCounter, load_counter
 from ctxfs.session.content.stored import Stored
+from ctxfs.session.derived import COLUMNS, DERIVED_NAME, Derived
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.storage.database import DAMAGED
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import run_to_completion, uninterrupted
 from ctxfs.storage.urls import stores_at
-from ctxfs.storage.workspace_catalogue import COLUMNS
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.search.line_pattern import LinePattern
@@ -97,7 +96,9 @@ class KnowledgeService:
         self._digest_tokens = digest_tokens
         self._counter = counter
         self._sessions = OpenSessions(self._stores, layout=layout, limit=max_open_sessions)
-        self._catalogue = Catalogue(self._stores)
+        self._catalogue = Catalogue(self._stores, self._sessions)
+        root = self._stores.directory
+        self._derived = Derived(None if root is None else root / DERIVED_NAME, self._catalogue)
         self._catalogue_turn = anyio.Lock()
         self._closed = False
 
@@ -127,7 +128,7 @@ class KnowledgeService:
             await self._sessions.close()
         finally:
             async with self._catalogue_turn:
-                await run_to_completion(self._catalogue.file.close)
+                await run_to_completion(self._derived.close)
 
     def attach(self, fs: ContextFileSystem) -> None:
         """Write into a session that is open already, an agent's for example; its owner closes it.
@@ -292,7 +293,7 @@ class KnowledgeService:
             yield fs
 
     async def _session_of(self, artifact_id: str) -> str:
-        found = await self._ask(None, lambda catalogue: catalogue.sessions_with(artifact_id))
+        found = await self._ask(None, lambda db: self._catalogue.sessions_with(db, artifact_id))
         if not found:
             raise UnknownItem(artifact_id)
         if len(found) > 1:
@@ -318,7 +319,7 @@ class KnowledgeService:
         check_whole(0, offset=offset, limit=0 if limit is None else limit)
         only = wanted.get("session_id")
         session_id = check_session_id(only) if isinstance(only, str) else None
-        return await self._ask(session_id, lambda found: found.query(wanted, limit=limit, offset=offset))
+        return await self._ask(session_id, lambda db: self._catalogue.query(db, wanted, limit=limit, offset=offset))
 
     async def get_tool_result_offload_info(
         self, namespace: str | Path | None = None, task_id: str | None = None, session_id: str | None = None
@@ -337,34 +338,12 @@ class KnowledgeService:
         }
         return list(await self.query_artifacts(search_filter, limit=None))
 
-    async def _ask(self, session_id: str | None, question: Callable[[Catalogue], T]) -> T:
-        """Bring the catalogue up to date and ask it; a damaged one is made again."""
+    async def _ask(self, session_id: str | None, question: Callable[[sqlite3.Connection], T]) -> T:
+        """Bring the catalogue up to date, and ask its database."""
         async with self._catalogue_turn:
             if self._closed:
                 raise SessionClosed("the workspace is closed: open a new KnowledgeService")
-            for _ in range(2):
-                try:
-                    return await self._ask_once(session_id, question, in_memory=False)
-                except DAMAGED as error:
-                    logger.warning("the catalogue of %s is made again: %s", self.namespace, error)
-                    await run_to_completion(self._catalogue.file.discard)
-            return await self._ask_once(session_id, question, in_memory=True)
-
-    async def _ask_once(self, session_id: str | None, question: Callable[[Catalogue], T], *, in_memory: bool) -> T:
-        catalogue = self._catalogue
-        lost = await run_to_completion(partial(catalogue.refresh, session_id, in_memory=in_memory))
-        for name, stamp in lost:
-            entries = await self._stored_without_journal(name)
-            await run_to_completion(partial(catalogue.put, name, stamp, entries))
-        return await run_to_completion(lambda: question(catalogue))
-
-    async def _stored_without_journal(self, session_id: str) -> list[Stored]:
-        try:
-            async with self.session(session_id) as fs:
-                return [] if fs is None else list(fs.state.stored.values())
-        except CtxfsError as error:
-            logger.warning("session %s is not in the catalogue: %s", session_id, error)
-            return []
+            return await self._derived.ask(lambda db, _: question(db), session_id=session_id)
 
 
 def _checked_filter(search_filter: Mapping[str, Any]) -> dict[str, Any]:
