@@ -96,6 +96,8 @@ async def test_a_file_that_others_write_is_not_removed(tmp_path: Path, monkeypat
         assert await again.ask(numbers) == {"a": 7}, "in memory"
         again.close()
         db.execute("ROLLBACK")
+    db.close()
+    with sqlite3.connect(tmp_path / "file") as db:
         assert db.execute("SELECT read FROM sessions").fetchall() == [("1",)]
     db.close()
 
