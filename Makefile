@@ -2,9 +2,10 @@
 # make quick   the fastest tests: one event loop, few examples, no proofs, nothing marked slow, no coverage
 # make test    the tests; every run tries the same examples. The fast ones of the pure core must cover it.
 #              A test that fails is run again, alone; if it passes then, the last lines name it
-#              The proofs that play sessions for minutes are left to `make check`
-# make check   everything that a change must pass, as CI runs it: lint, types, the tests, those proofs, `make frameworks`
-#              and `make installs`. Its result is the same each time
+#              What starts a server or a browser, and the proofs that play sessions for minutes, are left to `make check`
+# make check   everything that a change must pass, as CI runs it: lint, types, the tests, those with servers and browsers
+#              (`make services`), those proofs (`make plays`), `make frameworks` and `make installs`. Its result is the
+#              same each time
 # make properties    the property tests with random examples, to find new ones; it prints their seed, and
 #              `make properties SEED=…` tries the same ones
 # make frameworks    the adapters, each with the newest release of its framework and with the oldest one that is supported.
@@ -30,7 +31,7 @@ FRAMEWORKS ?=
 PYTEST := $(BIN)/python -m pytest
 TESTS := $(BIN)/python scripts/run_tests.py
 PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=worksteal
-QUICK := --ignore=tests/prove -m 'not slow' -k 'not trio'
+QUICK := --ignore=tests/prove -m 'not slow and not service' -k 'not trio'
 # Sessions against a model or a hostile process. What a change breaks fails in other tests too: the proof `mutants` does
 # without these.
 PLAYS := chained_kill expressions full_disk history state_machine swaps transcripts window writers
@@ -41,7 +42,7 @@ endif
 # Compiled modules are kept: the tests start hundreds of processes, and rewrite the assertions of all test modules.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup quick test plays properties frameworks installs demo docs check lint types bench prove clean
+.PHONY: setup quick test services plays properties frameworks installs demo docs check lint types bench prove clean
 
 setup: $(STAMP)
 
@@ -70,11 +71,14 @@ quick: $(STAMP)
 	HYPOTHESIS_PROFILE=quick $(PYTEST) $(PARALLEL) $(QUICK)
 
 test: $(STAMP)
-	$(TESTS) $(PARALLEL) $(PLAYS:%=--ignore=tests/prove/test_%.py) --cov --cov-report=
+	$(TESTS) $(PARALLEL) $(PLAYS:%=--ignore=tests/prove/test_%.py) -m 'not service' --cov --cov-report=
 	@$(BIN)/python scripts/pure_core_coverage.py
 
 properties: $(STAMP)
 	HYPOTHESIS_PROFILE=random $(PYTEST) $(PARALLEL) -m hypothesis --hypothesis-seed=$(SEED)
+
+services: $(STAMP)
+	$(TESTS) $(PARALLEL) -m service
 
 plays: $(STAMP)
 	$(TESTS) $(PARALLEL) $(PLAYS:%=tests/prove/test_%.py)
@@ -106,7 +110,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 # The import layers, the public names, the examples and those in README and docs are tests too.
-check: lint types docs test plays frameworks installs
+check: lint types docs test services plays frameworks installs
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py

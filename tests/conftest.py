@@ -92,7 +92,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("cov_context", None):
         return
     for item in items:
-        unlike_others = any(map(item.get_closest_marker, ("hypothesis", "slow"))) or "trio" in item.name
+        unlike_others = any(map(item.get_closest_marker, ("hypothesis", "slow", "service"))) or "trio" in item.name
         if unlike_others or item.path.parent.name not in MEASURED:
             item.add_marker("no_cover")
 

@@ -65,6 +65,20 @@ async def test_both_event_loops_run(anyio_backend: str) -> None:
     assert anyio_backend in ("asyncio", "trio")
 
 
+STARTS = ("storage.object_servers", "storage.postgres_server", "view.chromium", "serve.places")
+"""What starts a server or a browser."""
+
+
+@pytest.mark.parametrize("module", STARTS)
+def test_who_starts_a_server_or_a_browser_is_marked(module: str) -> None:
+    folder = Path(__file__).parent
+    assert (folder / f"{module.replace('.', '/')}.py").is_file()
+    users = [path for path in folder.rglob("test_*.py") if f"from {module} import" in path.read_text()]
+    assert users
+    marked = (folder / "serve" / "places.py").read_text() if module == "serve.places" else ""
+    assert not [path for path in users if "mark.service" not in path.read_text() + marked]
+
+
 @pytest.mark.no_cover
 def test_what_is_not_measured_runs_at_full_speed() -> None:
     assert sys.gettrace() is None

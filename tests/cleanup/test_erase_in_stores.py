@@ -319,7 +319,7 @@ async def test_prune_removes_what_killed_writers_left_and_touches_no_other_sessi
         assert await fs.load("call_1") == "kept"
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_on_an_s3_server(tmp_path: Path) -> None:
     with seaweedfs(tmp_path) as server:
         bucket = bucket_at(server.url, server.options)
@@ -339,7 +339,7 @@ def test_on_an_s3_server(tmp_path: Path) -> None:
         anyio.run(play)
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_in_postgres() -> None:
     with postgres() as server:
         bucket = PostgresBucket(server.url)

@@ -19,7 +19,7 @@ Machine = Callable[[], SessionStores]
 """Gives the sessions of one place, as another machine has them."""
 
 _SERVERS = {"moto": moto, "seaweedfs": seaweedfs, "azurite": azurite}
-ALL = ["memory", "directory", *(pytest.param(name, marks=pytest.mark.slow) for name in (*_SERVERS, "postgres"))]
+ALL = ["memory", "directory", *(pytest.param(name, marks=pytest.mark.service) for name in (*_SERVERS, "postgres"))]
 
 
 @pytest.fixture(scope="module", params=ALL)

@@ -13,7 +13,7 @@ from storage.logical_paths import check_tools_at_logical_paths
 from storage.networks import shared_objects
 from storage.object_servers import Server, azurite, moto, seaweedfs
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.service
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from storage.object_servers import free_ports
 from storage.postgres_server import Postgres, pgbouncer, postgres
 from storage.test_objects import OnObjects
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.service
 
 
 @pytest.fixture(scope="module")

@@ -89,7 +89,7 @@ def silent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     way.close()
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.anyio
 async def test_a_silent_answer_is_given_up_and_looked_up(silent: tuple[Muting, Bucket]) -> None:
     """The commit is made once, and acknowledged."""

@@ -13,7 +13,7 @@ from view.chromium import watched
 from view.served import serving
 from view_session import SESSION
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.service
 
 WIDTHS = (400, 800, 1400)
 

@@ -57,6 +57,19 @@ def test_a_session_shows_its_last_call_unless_another_one_is_named(url: str) -> 
     assert 'data-call="30"' in get(f"{url}session/{SESSION}?call=9999").text
 
 
+def test_a_session_without_evictions_explains_no_words_of_them(tmp_path: Path) -> None:
+    async def begin() -> None:
+        async with Context("small", root_path=tmp_path, model="", window=None, pricing=None) as context:
+            await context.add(UserMessage("a question"), AssistantMessage("an answer"))
+
+    anyio.run(begin)
+    with serving(tmp_path) as url:
+        page = get(f"{url}session/small").text
+    assert 'data-call="1"' in page
+    assert "<dfn>" not in page
+    assert "Evicted" not in page
+
+
 def test_an_item_shows_its_life_its_file_and_its_lines(url: str, root: Path) -> None:
     page = get(f"{url}session/{SESSION}?item=call_004").text
     assert "shop/stock.py: part of the shop" in page

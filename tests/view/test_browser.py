@@ -17,7 +17,7 @@ from view.chromium import leads_to, watched
 from view.served import serving
 from view_session import SESSION
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.service
 
 WIDTHS = (400, 800, 1400)
 VIEWS = (

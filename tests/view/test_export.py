@@ -148,7 +148,7 @@ def test_only_the_owner_can_read_the_file(root: Path, umask: int) -> None:
     assert stat.S_IMODE((root / "page.html").stat().st_mode) == 0o600
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_the_file_opens_without_a_server(root: Path) -> None:
     exported(root, SESSION, "--redact", "stock")
     address = (root / "page.html").as_uri()

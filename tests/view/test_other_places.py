@@ -18,7 +18,7 @@ from storage.object_servers import moto
 from storage.postgres_server import postgres
 from view.served import serving
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.service
 
 OUTPUT = "".join(f"row {n} of the output\n" for n in range(2_000))
 

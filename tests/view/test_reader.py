@@ -18,7 +18,7 @@ from view.served import serving
 from view.test_browser import box, drawn
 from view_session import SESSION
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.service
 
 
 class SlowSessions(LocalSessions):
