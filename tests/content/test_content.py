@@ -33,16 +33,16 @@ pytestmark = pytest.mark.anyio
 
 NAME = "tool_result/Read/call_1.json"
 LARGE: list[Content] = [
-    "".join(f"line {number} é\n" for number in range(60_000)),
-    'quoted "\\\n' * 100_000,
-    "\x00\x1f\x7f" * 200_000,
+    "".join(f"line {number} é\n" for number in range(30_000)),
+    'quoted "\\\n' * 40_000,
+    "\x00\x1f\x7f" * 100_000,
     "😀" * (BLOCK + 1),
     "a" * (2 * BLOCK),
     "a" * (2 * BLOCK) + "\nsecond\n" + "c" * BLOCK + "\nfourth",
     "\n" * (BLOCK + 7),
-    "lone \ud800 surrogate\n" * 30_000,
-    ({"type": "text", "text": "many\nlines\n" * 60_000}, {"type": "text", "text": "é" * 300_000}),
-    tuple({"type": "text", "text": f'{number}\n"é"'} for number in range(20_000)),
+    "lone \ud800 surrogate\n" * 20_000,
+    ({"type": "text", "text": "many\nlines\n" * 30_000}, {"type": "text", "text": "é" * 150_000}),
+    tuple({"type": "text", "text": f'{number}\n"é"'} for number in range(10_000)),
 ]
 
 
