@@ -30,7 +30,7 @@ from ctxfs.lab.replay.calibration import calibrated
 from ctxfs.lab.replay.cost import Cached, Policy, replay_session
 from ctxfs.lab.replay.counting import Cells, Counted, count, counted, joined
 from ctxfs.lab.replay.economic import Economic
-from ctxfs.lab.replay.lab import PROCESSES, Thread, load_threads
+from ctxfs.lab.replay.lab import PROCESSES, Thread, counter_named, load_threads
 from ctxfs.lab.replay.oracle import oracle_cost
 from ctxfs.lab.replay.policies import Never, policy_named
 from ctxfs.lab.replay.session import Session, prepare
@@ -50,6 +50,7 @@ PRICES: Sequence[tuple[str, Rates, Cached]] = (
 )
 WHOLE: Final = "economic, no previews"
 OTHERS: Final = ("economic", WHOLE, "clear-100k-keep-3", "ski-rental", "oracle")
+_count = counter_named("chars4")  # that of ``ctxfs replay --tokens chars4``: parts of a token count as one
 AGENTS: Final = {"cc": "Claude Code", "cod": "Codex", "codex": "Codex", "oc": "opencode"}
 
 
@@ -110,14 +111,14 @@ def thread_of(source: Source) -> Thread:
     (recording, *_) = load(source.path)
     if source.group == "billed":
         return load_threads(recording, "chars4", PriceOptions()).threads[0]
-    session = prepare(recording, lambda text: len(text) // 4)
+    session = prepare(recording, _count)
     if source.times is not None:
         session = calibrated([_with_bills(session, source)])[0]
     return Thread(session, tariff_of(recording, PriceOptions()), partial(_scaled, session.scale))
 
 
 def _scaled(scale: float, text: str) -> int:
-    return round(len(text) // 4 * scale)
+    return round(_count(text) * scale)
 
 
 def _with_bills(session: Session, source: Source) -> Session:

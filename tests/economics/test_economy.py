@@ -44,8 +44,11 @@ def answer(number: int, content: object) -> dict[str, Any]:
 
 
 def careless(clock: Clock, **parameters: Any) -> EvictionPricing:
-    """Read-backs count nothing: what was seen leaves as soon as the cache is cold."""
-    return EvictionPricing(clock=clock, parameters=EvictionParameters(read_back_weight=0.0, **parameters))
+    """Read-backs count nothing: what was seen leaves as soon as the cache is cold.
+
+    Nothing is left to chance either, or the bound would hold it back: these sessions are a few calls long.
+    """
+    return EvictionPricing(clock=clock, parameters=EvictionParameters(read_back_weight=0.0, cover=0.0, **parameters))
 
 
 def context_in(root: Path, clock: Clock, session_id: str | None = None, **settings: Any) -> Context:

@@ -62,7 +62,7 @@ class EvictionParameters:
     by_size: float = 0.7
     read_back_weight: float = 1.0
     max_loss: float = 0.03
-    cover: float = 0.5
+    cover: float = 1.0
     tool_inputs: bool = True
     short_placeholders: bool = True
 
