@@ -90,6 +90,24 @@ def test_an_eviction_rewrites_what_stands_behind_it() -> None:
     assert (cost.prefix_breaks, cost.evictions, cost.stored_bytes) == (1, 1, 1000)
 
 
+def test_a_later_use_is_hidden_if_it_is_visible_nowhere_as_the_reply_begins() -> None:
+    content = "a_name_of_a_kind\nanother_name_here\n"
+    used = reading(content, "a_name_of_a_kind and another_name_here, a_name_of_a_kind")
+    whole = replay_session(used, Never(), ANTHROPIC_RATES)
+    assert (whole.later_uses, whole.hidden_uses) == (2, 0)
+    gone = replay_session(used, Scripted({3: Replacement(2, 40)}), ANTHROPIC_RATES)
+    assert (gone.later_uses, gone.hidden_uses, gone.read_backs) == (2, 2, 1)  # the page that is read brings both
+    shown = used.vocabulary["a_name_of_a_kind"]
+    named = replay_session(used, Scripted({3: Replacement(2, 40, shown=(shown,))}), ANTHROPIC_RATES)
+    assert (named.later_uses, named.hidden_uses) == (2, 1)
+
+
+def test_what_a_user_or_a_reply_wrote_is_no_later_use() -> None:
+    said = session([text(Role.USER, "a_name_of_a_kind"), text(Role.ASSISTANT, "a_name_of_a_kind")])
+    cost = replay_session(said, Never(), ANTHROPIC_RATES)
+    assert (cost.later_uses, cost.hidden_uses) == (0, 0)
+
+
 @pytest.mark.parametrize(("cached", "known"), [("prefix", 100 + CALL + 1_000), ("ends", 100), ("tail", 100)])
 def test_a_cache_may_give_back_only_what_ended_with_a_request(cached: Cached, known: int) -> None:
     together = session(

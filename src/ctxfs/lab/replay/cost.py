@@ -87,7 +87,9 @@ class Cost:
     """What a session costs under a policy.
 
     ``stored_bytes``: of the contents that left, as UTF-8. ``missed_tokens``: what the cache would have given back, had
-    it not lost it, or were it not too short for it; ``missed_cost``: what that is in ``cost``.
+    it not lost it, or were it not too short for it; ``missed_cost``: what that is in ``cost``. ``later_uses``: how
+    often a reply uses a distinctive string that a result, or the arguments of a call, brought in before;
+    ``hidden_uses``: how often that was visible nowhere, in no placeholder either, when the reply began.
     """
 
     cost: float
@@ -101,6 +103,8 @@ class Cost:
     read_back_cost: float
     missed_tokens: int = 0
     missed_cost: float = 0.0
+    later_uses: int = 0
+    hidden_uses: int = 0
 
     @property
     def peak_tokens(self) -> int:
@@ -147,6 +151,9 @@ class _Replay:
         self._visible: Counter[int] = Counter()
         self._shown: dict[int, tuple[int, ...]] = {}  # by the place of an evicted item: what its placeholder shows
         self._evicted: dict[int, list[int]] = {}  # a string: the places of the evicted items that have it
+        self._brought: set[int] = set()  # the strings that a result, or the arguments of a call, brought in
+        self._later_uses = 0
+        self._hidden_uses = 0
         self._next_index = sum(len(t.added) + len(t.reply) for t in session.turns)
         self._calls: list[CallFigures] = []
         self._cost = self._read_back_cost = self._missed_cost = 0.0
@@ -195,6 +202,8 @@ class _Replay:
             read_back_cost=self._read_back_cost,
             missed_tokens=self._missed,
             missed_cost=self._missed_cost,
+            later_uses=self._later_uses,
+            hidden_uses=self._hidden_uses,
         )
 
     def _reach(self, first: int) -> int:
@@ -218,6 +227,8 @@ class _Replay:
             self._items.append(item)
             self._sizes.append(item.tokens)
             self._visible.update(item.quotable)
+            if item.kind in (Kind.TOOL_RESULT, Kind.TOOL_INPUT):
+                self._brought.update(item.quotable)
 
     def _replace(self, replacements: Sequence[Replacement]) -> int:
         """Put placeholders in place; the first place that changed, or the context's end."""
@@ -240,10 +251,23 @@ class _Replay:
     def _read_back(self, turn: Turn) -> float:
         """What the reply's read-backs cost: one for each page that it takes to have seen all that it uses."""
         cost = 0.0
-        for string in dict.fromkeys(s for item in turn.reply for s in item.quotable):
-            if self._visible[string] <= 0 and string in self._evicted:
+        used = dict.fromkeys(s for item in turn.reply for s in item.quotable)
+        self._count_uses(used)
+        for string in used:
+            if self._is_hidden(string):
                 cost += self._read_page(self._items[self._evicted[string][-1]], string, turn.at)
         return cost
+
+    def _count_uses(self, strings: Iterable[int]) -> None:
+        """Count the strings of a reply that were brought in, and those that it cannot see as it begins."""
+        for string in strings:
+            if string in self._brought:
+                self._later_uses += 1
+                self._hidden_uses += self._is_hidden(string)
+
+    def _is_hidden(self, string: int) -> bool:
+        """Whether the string is in something evicted, and visible nowhere."""
+        return self._visible[string] <= 0 and string in self._evicted
 
     def _read_page(self, source: Item, string: int, at: float) -> float:
         """What it costs to open the page of ``source`` with ``string`` in it."""

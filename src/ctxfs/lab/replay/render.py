@@ -7,7 +7,7 @@ from ctxfs.lab.replay.answer import answer, check, spending
 from ctxfs.lab.replay.report import Report
 from ctxfs.lab.replay.tune import Tuned
 
-_COLUMNS = ("policy", "cost", "mean", "worst", "peak", "hits", "breaks", "evictions", "read-backs", "per 100")
+_COLUMNS = ("policy", "cost", "mean", "worst", "peak", "hits", "breaks", "evictions", "read-backs", "per 100", "hidden")
 
 
 def render_json(report: Report) -> str:
@@ -49,6 +49,7 @@ def render_table(report: Report) -> str:
             f"{p.evictions:,}",
             f"{p.read_backs:,}",
             f"{p.read_backs_per_100_evictions:.1f}",
+            f"{p.hidden_use_share:.1%}",
         )
         for p in report.policies
     ]

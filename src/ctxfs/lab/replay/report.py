@@ -110,7 +110,10 @@ class SessionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFigures:
-    """One policy over all sessions. Costs are in uncached input tokens, ``relative`` ones against never evicting."""
+    """One policy over all sessions. Costs are in uncached input tokens, ``relative`` ones against never evicting.
+
+    ``hidden_use_share``: of the later uses of what results and arguments brought in, those that were visible nowhere.
+    """
 
     policy: str
     cost: float
@@ -126,6 +129,7 @@ class PolicyFigures:
     read_backs: int
     read_backs_per_100_evictions: float
     read_back_cost: float
+    hidden_use_share: float
     read_tokens: int
     written_tokens: int
     output_tokens: int
@@ -208,6 +212,7 @@ def _summed(runs: Sequence[PolicyRun], cost_of_none: float) -> PolicyFigures:
         read_backs=read_backs,
         read_backs_per_100_evictions=100 * read_backs / evictions if evictions else 0.0,
         read_back_cost=sum(f.read_back_cost for f in figures),
+        hidden_use_share=sum(f.hidden_uses for f in figures) / max(1, sum(f.later_uses for f in figures)),
         read_tokens=read,
         written_tokens=written,
         output_tokens=sum(run.output_tokens for run in runs),
@@ -255,6 +260,8 @@ def _run_dict(run: PolicyRun) -> dict[str, Any]:
         "evictions": f.evictions,
         "stored_bytes": f.stored_bytes,
         "read_backs": f.read_backs,
+        "later_uses": f.later_uses,
+        "hidden_uses": f.hidden_uses,
         "context_tokens": [c.context_tokens for c in f.calls],
         "cost_of_calls": [round(c.cost, 2) for c in f.calls],
     }
