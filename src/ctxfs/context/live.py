@@ -54,6 +54,7 @@ class LiveTranscript:
         self.can_read = True
         """Whether a tool of the requests opens what placeholders name; if none does, nothing leaves before it must."""
         self._warned = False
+        self._warned_of_keep_recent = False
         self._settings = settings
         self._agrees = True  # with the session: no change was cut in the middle
         self.begin()
@@ -94,6 +95,15 @@ class LiveTranscript:
         if any(eager.is_over(entry.item) for entry in entries):
             self._warned = True
             _log.warning("session %s: %s", self.fs.session_id, eager.rule.no_reader)
+
+    def _warn_of_keep_recent(self) -> None:
+        """Log, once, that keep-recent costs more than never evicting."""
+        if self._warned_of_keep_recent:
+            return
+        warning = self.transcript.keep_recent_warning()
+        if warning is not None:
+            self._warned_of_keep_recent = True
+            _log.warning("session %s: %s", self.fs.session_id, warning)
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:
@@ -264,6 +274,7 @@ class LiveTranscript:
         applied = await carry_out(plan, self.transcript.items, self.fs, self.pending)
         if applied.items:
             self.transcript.rewrite(applied.items, applied.left)
+            self._warn_of_keep_recent()
         if (moved := applied.archived) is not None:
             self.transcript.move(moved.item_ids, item=moved.item, before=moved.before)
             self._slot = None

@@ -150,6 +150,12 @@ class Transcript:
         steps = sorted((*due.offloads, *paying), key=lambda step: self._positions[step.item_id])
         return Plan(offloads=tuple(steps))
 
+    def keep_recent_warning(self) -> str | None:
+        """What to tell the user, if keep-recent costs more than never evicting; None: nothing, or no price is known."""
+        if self.economy is None:
+            return None
+        return self.economy.keep_recent_cost.warning(self.economy.ledger.spent)
+
     def entry_rules(
         self,
         counter: TokenCounter,

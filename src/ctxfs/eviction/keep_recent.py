@@ -9,11 +9,19 @@ Restored results stay for a while (``holds``).
 from bisect import insort
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from ctxfs.eviction.candidates import Candidates
 from ctxfs.eviction.holds import Holds
 from ctxfs.eviction.offload_plan import Plan
 from ctxfs.messages.items import ContextItem
+from ctxfs.messages.rates import Rates
+
+_SURE_REWRITES: Final = 10
+"""Before so many rewrites a figure says little of the session: each result that is due costs one at first."""
+
+_COSTLY: Final = 1.1
+"""Above this multiple of never evicting, a user is told."""
 
 
 def keep_recent_reason(tool: str, count: int) -> str:
@@ -28,6 +36,43 @@ class _Held:
     position: int
     item_id: str
     can_leave: bool
+
+
+@dataclass(slots=True)
+class KeepRecentCost:
+    """What keep-recent has cost a session so far, beside never evicting, in units of one uncached input token.
+
+    With a prompt cache each result that is due costs a rewrite of what stands behind it. ``extra``: what rewrites cost
+    more than reading the same from the cache. ``saved``: what calls did not read since.
+    """
+
+    rewrites: int = 0
+    rewritten_tokens: int = 0
+    gone_tokens: int = 0
+    extra: float = 0.0
+    saved: float = 0.0
+
+    def evicted(self, saved_tokens: int, rewritten_tokens: int, rates: Rates) -> None:
+        """Results left together, and so many tokens behind them are written again."""
+        self.rewrites += 1
+        self.rewritten_tokens += rewritten_tokens
+        self.gone_tokens += saved_tokens
+        self.extra += (rates.write - rates.read) * rewritten_tokens
+
+    def called(self, rates: Rates) -> None:
+        """The model was called, without what left before."""
+        self.saved += rates.read * self.gone_tokens
+
+    def warning(self, spent: float) -> str | None:
+        """What to tell the user; None: nothing. ``spent``: what the session cost without these rewrites."""
+        if self.rewrites < _SURE_REWRITES or spent + self.extra <= _COSTLY * (spent + self.saved):
+            return None
+        times = (spent + self.extra) / (spent + self.saved)
+        return (
+            f"keep_recent (ephemeral=n) has cost {times:.1f} times what never evicting would have cost so far: "
+            f"{self.rewrites} times a result left, and {self.rewritten_tokens:,} tokens behind them had to be cached "
+            "again. With a prompt cache, leave it out: then the price decides what is evicted, and when"
+        )
 
 
 class EphemeralLedger:

@@ -62,6 +62,7 @@ class HistoryCore:
     def __init__(self, fs: SharedFileSystem, settings: HistorySettings) -> None:
         self.fs = fs
         self._settings = settings
+        self._warned_of_keep_recent = False
         self._lock = threading.RLock()
         self._begin()
 
@@ -328,8 +329,16 @@ class HistoryCore:
             kept.view.follow()
             if written:
                 self._tell_decided(decision)
+                self._warn_of_keep_recent(kept)
                 return
             plan = kept.view.transcript.plan()
+
+    def _warn_of_keep_recent(self, kept: Branch) -> None:
+        """Log, once, that keep-recent costs more than never evicting."""
+        warning = kept.view.transcript.keep_recent_warning()
+        if warning is not None and not self._warned_of_keep_recent:
+            self._warned_of_keep_recent = True
+            _log.warning("session %s: %s", self.fs.session_id, warning)
 
     def _tell_failed(self, decision: Decision, error: StorageError | SessionLocked) -> None:
         _log.warning("session %s: %s", self.fs.session_id, error)

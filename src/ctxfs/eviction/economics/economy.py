@@ -21,6 +21,7 @@ from ctxfs.eviction.economics.outlook import decisions, next_start
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.economics.planner import plan
 from ctxfs.eviction.economics.plans import EconomicPlan, EvictionDecision
+from ctxfs.eviction.keep_recent import KeepRecentCost
 from ctxfs.eviction.offload_plan import Offload, Trim
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.base import Usage
@@ -105,6 +106,7 @@ class SessionPricing:
         self._planned: tuple[int, bool, EconomicPlan] | None = None
         self._billed: Billed | None = None  # of the request whose reply comes next
         self._exact_items: set[str] = set()
+        self.keep_recent_cost = KeepRecentCost()
 
     def billed(self, usage: Usage) -> None:
         """Take in what the last request was billed, before its reply enters: what the cache holds really."""
@@ -132,6 +134,7 @@ class SessionPricing:
         text = max(0, item.token_count - sum([i.tokens for i in inputs]))
         expires_at = self._clock() + self._terms.ttl_s
         self.ledger.replied((text, *inputs), cache_expires_at=expires_at, billed=self._billed)
+        self.keep_recent_cost.called(self.ledger.rates)
         self._billed = None
 
     def _result(self, item: ContextItem, message: ToolMessage) -> tuple[Candidate | int, ...]:
@@ -165,7 +168,13 @@ class SessionPricing:
         ledger = self.ledger
         ledger.resized(self._candidates.known_sizes(item_ids))
         longer = [item for item in shrinkable.values() if item.id in ledger.held]
-        ledger.evicted(item_ids, cold=ledger.is_cold(self._clock()))
+        cold = ledger.is_cold(self._clock())
+        exact = [one for one in item_ids if one in self._exact_items and one in ledger.held]
+        if exact:
+            freed = sum([ledger.held[one].saved_tokens for one in exact])
+            rewritten = 0 if cold else max(0, ledger.tokens_from(exact) - freed - ledger.new_tokens)
+            self.keep_recent_cost.evicted(freed, rewritten, ledger.rates)
+        ledger.evicted(item_ids, cold=cold)
         placeholders = [
             replace(self._placeholder(i, i.message, hidden_tokens=_hidden(i)), is_counted=True)
             for i in longer
@@ -195,6 +204,7 @@ class SessionPricing:
 
     def going_on_from(self, before: "SessionPricing", *, unchanged_tokens: int) -> None:
         """What was entered here is the context of ``before`` up to ``unchanged_tokens``; what that knew is known."""
+        self.keep_recent_cost = before.keep_recent_cost
         self.ledger.going_on_from(before.ledger, unchanged_tokens=unchanged_tokens)
 
     def _rebuilt(self, items: Sequence[ContextItem], held: Mapping[str, Candidate], unchanged: int) -> None:

@@ -289,6 +289,17 @@ class Ledger:
         self.changes += 1
         return self
 
+    def tokens_from(self, item_ids: Collection[str]) -> int:
+        """How many tokens the context has from the oldest of these held items on."""
+        to_find = set(item_ids)
+        tokens = 0
+        for held in self.chain.newest_first():
+            if not to_find:
+                break
+            to_find.discard(held.id)
+            tokens += held.candidate.tokens + held.tokens_after
+        return tokens
+
     # What is expected ------------------------------------------------------------------------------------------------
 
     def horizon(self) -> int:
