@@ -53,7 +53,7 @@ def result(number: int) -> ContextItem:
 def turn_ms(items: int, economy: EvictionPricing | None = None) -> float:
     """Return the median cost of one turn in a transcript of so many items."""
     keep_recent = {} if economy else {"Read": 3}
-    transcript = Transcript(keep_recent, lambda name: f"/session/{name}", economy=economy)
+    transcript = Transcript(keep_recent, "/s", economy=economy)
     number = 0
     times: list[float] = []
     while len(times) < TURNS:

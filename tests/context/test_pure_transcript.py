@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from ctxfs.context.entry import Entry, Known, new_entry
+from ctxfs.context.entry import Entry, EntryRules, Known, new_entry
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.economics.economy import EvictionPricing
@@ -52,7 +52,7 @@ def test_what_was_lost_is_found(missing: list[ContextItem], losses: Losses) -> N
 
 
 def made() -> Transcript:
-    transcript = Transcript({"grep": 1}, lambda name: f"/s/{name}")
+    transcript = Transcript({"grep": 1}, "/s")
     for one in SESSION:
         transcript.enter(Entry(item=one))
     return transcript
@@ -88,7 +88,7 @@ def test_an_archive_may_stand_before_another_one() -> None:
 
 
 def test_what_is_in_an_archive_is_not_planned_again() -> None:
-    transcript = Transcript({"grep": 1}, lambda name: f"/s/{name}")
+    transcript = Transcript({"grep": 1}, "/s")
     for one in (QUESTION, REPLY, replace(RESULT, placeholder="gone", placeholder_tokens=5)):
         transcript.enter(Entry(item=one))
     call = {"type": "tool_use", "id": "call_2", "name": "grep", "input": {}}
@@ -114,8 +114,8 @@ def test_a_rewritten_item_stays_in_its_place() -> None:
 @pytest.mark.parametrize("whole", [False, True], ids=["still there", "evicted with their reply"])
 def test_arguments_are_planned_once(whole: bool) -> None:
     pricing = EvictionPricing(clock=lambda: 0.0, parameters=EvictionParameters(max_loss=1000.0))
-    transcript, known = Transcript({}, lambda name: f"/s/{name}", economy=pricing), Known(NameAllocator())
-    rules = transcript.entry_rules(CharsCounter())
+    transcript, known = Transcript({}, "/s", economy=pricing), Known(NameAllocator())
+    rules = EntryRules(counter=CharsCounter(), base="/s", digest_tokens=0, pricing=pricing.parameters)
     call = {"type": "tool_use", "id": "call_1", "name": "Write", "input": {"text": "a line\n" * 2_000}}
     reply = make_item("msg_3", AssistantMessage((call,)), 5_000)
     answers = [make_item(f"answer_{number}", AssistantMessage("on")) for number in range(200)]
@@ -131,7 +131,7 @@ def test_arguments_are_planned_once(whole: bool) -> None:
 
 @pytest.mark.parametrize("economy", [None, EvictionPricing()], ids=["keep-recent", "and what pays"])
 def test_what_is_held_is_not_copied_for_each_that_comes(economy: EvictionPricing | None) -> None:
-    transcript = Transcript({"grep": 1}, lambda name: f"/s/{name}", economy=economy)
+    transcript = Transcript({"grep": 1}, "/s", economy=economy)
 
     def exchange(number: int) -> int:
         call = {"type": "tool_use", "id": f"c{number}", "name": "grep", "input": {}}
@@ -154,7 +154,7 @@ def test_what_is_held_is_not_copied_for_each_that_comes(economy: EvictionPricing
 
 
 def test_an_open_call_has_to_be_answered_first() -> None:
-    transcript = Transcript({}, str)
+    transcript = Transcript({}, "/s")
     for one in (QUESTION, REPLY):
         transcript.enter(Entry(item=one))
     with pytest.raises(TranscriptError, match="call_1"):
@@ -193,7 +193,7 @@ def test_a_summary_of_what_nothing_is_stored_of_lists_nothing() -> None:
 )
 def test_what_is_no_message_is_refused_and_says_why(message: Any, told: str) -> None:
     with pytest.raises(TranscriptError, match=told):
-        Transcript({}, str).parse([message])
+        Transcript({}, "/s").parse([message])
 
 
 @pytest.mark.parametrize(
@@ -204,4 +204,4 @@ def test_a_result_is_content_too(content: Any, told: str) -> None:
     call = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "n", "input": {}}]}
     result = {"type": "tool_result", "tool_use_id": "a", "content": content}
     with pytest.raises(TranscriptError, match=told):
-        Transcript({}, str).parse([call, {"role": "user", "content": [result]}])
+        Transcript({}, "/s").parse([call, {"role": "user", "content": [result]}])

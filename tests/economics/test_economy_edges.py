@@ -40,9 +40,7 @@ def item(message: Message, item_id: str = "x", source: ContentRange | None = Non
 
 
 def rules(pricing: EvictionParameters | None, exact: frozenset[str] = frozenset()) -> EntryRules:
-    return EntryRules(
-        counter=COUNTER, path_of=lambda name: f"/s/{name}", digest_tokens=200, pricing=pricing, exact=exact
-    )
+    return EntryRules(counter=COUNTER, base="/s", digest_tokens=200, pricing=pricing, exact=exact)
 
 
 def entry(message: Message, pricing: EvictionParameters = DEFAULTS, known: Known | None = None) -> Entry:

@@ -43,7 +43,7 @@ class Session:
 
     def options(self, item: ContextItem) -> EvictionOptions:
         pricing = self.economy.parameters
-        rules = EntryRules(counter=COUNTER, path_of=lambda name: f"/s/{name}", digest_tokens=0, pricing=pricing)
+        rules = EntryRules(counter=COUNTER, base="/s", digest_tokens=0, pricing=pricing)
         entry = recorded_entry(item, self.known, rules)
         self.known.take(entry)
         return entry.options

@@ -27,7 +27,7 @@ WORDS = " ".join(f"identifier_{n:05d}" for n in range(1500))
 
 
 def rules(pricing: EvictionParameters | None = None) -> EntryRules:
-    return EntryRules(counter=CharsCounter(), path_of="/s/{}".format, digest_tokens=200, pricing=pricing)
+    return EntryRules(counter=CharsCounter(), base="/s", digest_tokens=200, pricing=pricing)
 
 
 def test_entering_writes_no_placeholder() -> None:

@@ -109,7 +109,7 @@ def digests(content: str, digest_tokens: int) -> list[str]:
     for pricing, exact in ((None, ()), (EvictionParameters(), ()), (EvictionParameters(), ("Grep",))):
         rules = EntryRules(
             counter=COUNTER,
-            path_of="/s/{}".format,
+            base="/s",
             digest_tokens=digest_tokens,
             pricing=pricing,
             exact=frozenset(exact),
@@ -137,7 +137,7 @@ def test_no_digest_is_over_its_bound(content: str, digest_tokens: int) -> None:
 def test_the_passages_of_a_materialized_output_take_a_fifth_of_it(content: str, max_inline_chars: int) -> None:
     rules = EntryRules(
         counter=COUNTER,
-        path_of="/s/{}".format,
+        base="/s",
         digest_tokens=200,
         eager=Materializer(settings=Materialize(max_inline_chars=max_inline_chars)),
     )

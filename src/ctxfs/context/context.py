@@ -242,7 +242,7 @@ class Context:
         defined = None if tools is None else definitions_of(tools)
         self._requests.tools = defined
         names = [] if defined is None else tool_names(defined.tools)
-        self._live.can_read = defined is None or READ_TOOL in names
+        self._live.follow_tools(None if defined is None else names)
         if names and not self._live.can_read:
             _log.warning(
                 "session %s: of the tools, none is named %r, so the model cannot open what placeholders name, and "
@@ -618,9 +618,8 @@ class Context:
     ) -> tuple[ContextItem, ...]:
         """Validate, count, enter and record: all or nothing until the messages are in the context."""
         self._transcript.check_order([i.message for i in incoming])
-        rules = self._live.entry_rules(self.counter, self._requests.tool_names)
-        entries = await entries_of(incoming, self._live.known, rules)
-        self._live.warn_of_large(entries, rules.eager)
+        entries = await entries_of(incoming, self._live.known, self._live.rules)
+        self._live.warn_of_large(entries)
         if call is not None:
             self._controller.observe(call)
             self._transcript.billed(call.usage)

@@ -5,7 +5,7 @@ needs to know to add it. A message that is refused or cancelled leaves no trace.
 """
 
 import reprlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.incoming import Incoming, new_item
 from ctxfs.messages.items import ContentRange, ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Block, Message, ToolMessage, check_name, text_of
-from ctxfs.messages.names import NameAllocator, short_name
+from ctxfs.messages.names import NameAllocator, path_of, short_name
 from ctxfs.messages.tokens import TokenCounter, count_content, count_json
 from ctxfs.session.field_types import check_types
 
@@ -72,11 +72,11 @@ def with_sources(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryRules:
-    """The rules for each message of a session."""
+    """The rules for each message of a session: made once of its settings, and passed whole."""
 
     counter: TokenCounter
-    path_of: Callable[[str], str]
-    """Returns the absolute path of a file of the session."""
+    base: str
+    """The beginning of the absolute paths of the session's files."""
     digest_tokens: int
     """The longest digest in a placeholder; 0 means none."""
     pricing: EvictionParameters | None = None
@@ -164,7 +164,7 @@ def _entered(item: ContextItem, draft: Known, rules: EntryRules) -> Entry:
         return Entry(item=item, identifiers=draft.identifiers)
     leaving = None
     if rules.eager is not None and rules.policy.allows(item.item_type, item.content_tokens):
-        leaving = rules.eager.decide(item, path_of=rules.path_of, counter=rules.counter)
+        leaving = rules.eager.decide(item, path_of=partial(path_of, rules.base), counter=rules.counter)
     if leaving is not None:
         item, options = leaving.item, EvictionOptions(trims=trims)
     else:
@@ -247,7 +247,7 @@ def _trim_of(
         return None
     blocks = _argument_blocks(large)
     item_id, name = names.allocate(ItemType.TOOL_INPUT, f"{call['id']}.input", call["name"], blocks)
-    path = rules.path_of(name)
+    path = path_of(rules.base, name)
     short = rules.short_of(item_id, names)
     placeholder = render(path, _mentions(entries, tokens, rules=rules), reader=rules.reader, short=short)
     arguments = without_large_arguments(call["input"], placeholder)
@@ -300,7 +300,9 @@ def _options(
     """
     if isinstance(item.message, AssistantMessage):
         return EvictionOptions(trims=trims) if trims else NO_OPTIONS
-    path, counter, pricing = rules.path_of(item.name), rules.counter, rules.pricing
+    path = path_of(rules.base, item.name)
+    counter = rules.counter
+    pricing = rules.pricing
     stored_id = item.id if item.source is None else item.source.item_id
     short = None if brought is None else rules.short_of(stored_id, known.names)
     if brought is None or item.source is not None or pricing is None:

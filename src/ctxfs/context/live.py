@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 
 from anyio import to_thread
 
@@ -14,12 +13,11 @@ from ctxfs.context.settings import ContextSettings
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors import OutcomeUnknown, SessionClosed
 from ctxfs.eviction.compaction import ArchiveSlot
-from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.economics.identifiers import IdentifierIndex
 from ctxfs.eviction.events import ContentReadBack, ContentRestored
 from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.placeholder.attach import write_all
-from ctxfs.eviction.placeholder.text import READ_TOOL, reading_tools
+from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.preview import Preview
 from ctxfs.eviction.reduction import View
 from ctxfs.messages.items import ContextItem, ItemType
@@ -47,12 +45,17 @@ class LiveTranscript:
     with the next commit, together with its evictions.
     """
 
+    rules: EntryRules
+    """The rules for each new message; set when the session is resumed, since the counter is loaded then."""
+
     def __init__(self, fs: ContextFileSystem, settings: ContextSettings) -> None:
         self.fs = fs
         self.notices = Notices(fs, settings.on_event)
         self.lock = LoopLock()
         self.can_read = True
         """Whether a tool of the requests opens what placeholders name; if none does, nothing leaves before it must."""
+        self.tool_names: Collection[str] | None = None
+        """The names of the tools of the requests; None: they are not known."""
         self._warned = False
         self._warned_of_keep_recent = False
         self._settings = settings
@@ -62,8 +65,7 @@ class LiveTranscript:
     def begin(self) -> None:
         """Hold nothing, as before a session is resumed."""
         settings = self._settings
-        in_session = partial(path_of, self.fs.base)
-        self.transcript = Transcript(settings.exact, in_session, economy=settings.priced, policy=settings.policy)
+        self.transcript = Transcript(settings.exact, self.fs.base, economy=settings.priced, policy=settings.policy)
         self.pending = Pending()
         self._identifiers = IdentifierIndex()
         self._slot: ArchiveSlot | None = None
@@ -73,23 +75,16 @@ class LiveTranscript:
         """What is taken: ids and names of files, and the identifiers that the model can already read."""
         return Known(self.fs.writer.names, self._identifiers)
 
-    def entry_rules(self, counter: TokenCounter, tools: Collection[str] | None = None) -> EntryRules:
-        """The rules for each new message; ``tools``: the names of the request's tools, None: not known."""
-        settings = self._settings
-        return self.transcript.entry_rules(
-            counter,
-            digest_tokens=settings.digest_tokens,
-            eager=settings.eager or self._preview(tools),
-            pins=settings.pins,
-        )
+    def follow_tools(self, names: Collection[str] | None) -> None:
+        """Take in the names of the tools of the requests; None: they are not known."""
+        self.tool_names = names
+        self.can_read = names is None or READ_TOOL in names
+        if self.fs.is_open:
+            self.rules = self._settings.entry_rules(self.rules.counter, self.fs.base, names)
 
-    def _preview(self, tools: Collection[str] | None) -> Preview | None:
-        if self._settings.preview is None:
-            return None
-        return Preview(rule=self._settings.preview, tools=(READ_TOOL,) if tools is None else reading_tools(tools))
-
-    def warn_of_large(self, entries: Sequence[Entry], eager: EagerPolicy | None) -> None:
+    def warn_of_large(self, entries: Sequence[Entry]) -> None:
         """Log, once, that a result is sent whole because no tool of the request opens what would be stored."""
+        eager = self.rules.eager
         if not isinstance(eager, Preview) or eager.tools or self._warned:
             return
         if any(eager.is_over(entry.item) for entry in entries):
@@ -131,20 +126,20 @@ class LiveTranscript:
             return
         await self.fs.writer.settle()
         before, pending = self.transcript, self.pending
-        counter = self.counter
+        counter = self.rules.counter
         self.begin()
         pending.settle(self.fs.state)
         self.pending = pending
         await self.take_in(counted(await self.fs.items(), counter), counter)
         self.transcript.move(pending.removed)
         for item in pending.items.values():
-            self.transcript.enter(recorded_entry(item, self.known, self.entry_rules(counter)))
+            self.transcript.enter(recorded_entry(item, self.known, self.rules))
         self.transcript.going_on_from(before)
         self._agrees = True
 
     async def take_in(self, items: Sequence[ContextItem], counter: TokenCounter) -> None:
         """Hold the session's ``items``, in a worker thread."""
-        self.counter = counter
+        self.rules = self._settings.entry_rules(counter, self.fs.base, self.tool_names)
         await to_thread.run_sync(self._resumed, items)
 
     def _resumed(self, items: Sequence[ContextItem]) -> None:
@@ -152,7 +147,7 @@ class LiveTranscript:
         self.transcript.resume(
             items,
             known=self.known,
-            rules=self.entry_rules(self.counter),
+            rules=self.rules,
             last_call=calls[-1] if calls else None,
             restored=self.fs.state.replies_since_restored(),
         )

@@ -1,7 +1,7 @@
 """The requests of a context: the messages as they were sent, and their form for the Messages API, serialised once."""
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NotRequired, TypedDict
 
 from ctxfs.errors import ConfigError
@@ -35,11 +35,6 @@ class Requests:
         self.tools = tools
 
     @property
-    def tool_names(self) -> Collection[str] | None:
-        """The names of the tools that are sent along; None: they are not known."""
-        return None if self.tools is None else names_of(self.tools.tools)
-
-    @property
     def breakpoints(self) -> tuple[int, ...]:
         """After how many of the last sent messages a cache breakpoint is worth setting."""
         return self._cache_marks.breakpoints
@@ -61,13 +56,6 @@ class Requests:
         if "system" in body:
             made["system"] = body["system"]
         return made
-
-
-def names_of(tools: object) -> tuple[str, ...]:
-    """The names in definitions of tools, as any of the three APIs has them; of anything else there is none."""
-    known = [tool for tool in tools if isinstance(tool, Mapping)] if isinstance(tools, list | tuple) else []
-    inner = [tool["function"] if isinstance(tool.get("function"), Mapping) else tool for tool in known]
-    return tuple(str(tool["name"]) for tool in inner if "name" in tool)
 
 
 def definitions_of(tools: Iterable[Mapping[str, Any]]) -> ToolsDefined:

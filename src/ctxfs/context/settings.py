@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from ctxfs.context.entry import EntryRules
 from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import require_bool, require_int, require_kind, require_method, require_model
 from ctxfs.eviction.budget import Budget
@@ -13,8 +14,9 @@ from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.events import ContextEvent
 from ctxfs.eviction.holds import Pins
+from ctxfs.eviction.placeholder.text import READ_TOOL, reading_tools
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, PreviewRule, check_preview_above
+from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, Preview, PreviewRule, check_preview_above
 from ctxfs.eviction.window import Window
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.models.known import model_or_relative
@@ -92,6 +94,25 @@ class ContextSettings:
         object.__setattr__(self, "guard", replace(window, compaction=compaction))
         object.__setattr__(self, "policy", policy)
         object.__setattr__(self, "priced", priced if self.offload_enabled else None)
+
+    def entry_rules(self, counter: TokenCounter, base: str, tools: Collection[str] | None = None) -> EntryRules:
+        """The rules for each new message of a session with this ``base``.
+
+        ``tools``: the names of the tools of its requests; None: not known.
+        """
+        eager = self.eager
+        if eager is None and self.preview is not None:
+            eager = Preview(rule=self.preview, tools=(READ_TOOL,) if tools is None else reading_tools(tools))
+        return EntryRules(
+            counter=counter,
+            base=base,
+            digest_tokens=self.digest_tokens,
+            pricing=None if self.priced is None else self.priced.parameters,
+            exact=frozenset(self.exact),
+            policy=self.policy,
+            eager=eager,
+            pins=self.pins,
+        )
 
     def rules(self, budget: Budget | None) -> EvictionSet:
         """The rules in force, as the journal records them; ``budget`` is the window's current one."""

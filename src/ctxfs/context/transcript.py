@@ -1,7 +1,7 @@
 """The messages of a session in memory: their order, open calls, and what is due. No I/O; ``Context`` is its shell."""
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -9,13 +9,11 @@ from typing import Any
 from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
-from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.economics.economy import EvictionPricing, SessionPricing
-from ctxfs.eviction.holds import NO_PINS, Holds, Pins
+from ctxfs.eviction.holds import Holds
 from ctxfs.eviction.keep_recent import EphemeralLedger
 from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.placeholder.attach import Placeholder
-from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ContextItem
@@ -32,15 +30,16 @@ from ctxfs.messages.messages import (
     is_blank,
     to_plain,
 )
+from ctxfs.messages.names import path_of
 from ctxfs.messages.serialize import from_dict
-from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.records import CallMade
 
 
 class Transcript:
     """Items in order, rewritten by id, and the ledgers that planning needs, updated as items enter and are evicted.
 
-    ``keep_recent``: how many results of each tool stay. ``path_of`` returns the absolute path of an item's file.
+    ``keep_recent``: how many results of each tool stay. ``base``: the beginning of the absolute
+    paths of its files.
     ``economy``: the settings by which other items are evicted when that pays; None: no other items are. ``policy``:
     what may be evicted by price and eagerly; None means the default.
     """
@@ -48,13 +47,13 @@ class Transcript:
     def __init__(
         self,
         keep_recent: Mapping[str, int],
-        path_of: Callable[[str], str],
+        base: str,
         *,
         economy: EvictionPricing | None = None,
         policy: OffloadPolicy | None = None,
     ) -> None:
         self._items: dict[str, ContextItem] = {}
-        self._path_of = path_of
+        self._base = base
         self._position = 0
         self._positions: dict[str, int] = {}
         self._tool_names: dict[str, str] = {}
@@ -63,10 +62,10 @@ class Transcript:
         self._candidates = Candidates()
         self.holds = Holds()
         self._ephemeral = EphemeralLedger(keep_recent, self._candidates, self.holds)
-        self._policy = policy or OffloadPolicy()
         self.economy: SessionPricing | None = None
         if economy is not None:
-            self.economy = SessionPricing(economy, self._candidates, exact=keep_recent, policy=self._policy)
+            own = policy or OffloadPolicy()
+            self.economy = SessionPricing(economy, self._candidates, exact=keep_recent, policy=own)
 
     @property
     def items(self) -> Mapping[str, ContextItem]:
@@ -75,7 +74,7 @@ class Transcript:
 
     def path_of(self, item: ContextItem) -> str:
         """The file that an item's placeholder names, absolute: its own, or the one that it was read back from."""
-        return item.source.path if item.source else self._path_of(item.name)
+        return item.source.path if item.source else path_of(self._base, item.name)
 
     def with_placeholder(self, item: ContextItem) -> ContextItem:
         """An item with the placeholder that may replace it, None when it has none; written when it was not before."""
@@ -155,28 +154,6 @@ class Transcript:
         if self.economy is None:
             return None
         return self.economy.keep_recent_cost.warning(self.economy.ledger.spent)
-
-    def entry_rules(
-        self,
-        counter: TokenCounter,
-        *,
-        digest_tokens: int = 0,
-        eager: EagerPolicy | None = None,
-        reader: str = READ_TOOL,
-        pins: Pins = NO_PINS,
-    ) -> EntryRules:
-        """The rules for messages that enter this transcript; ``eager`` None: all are sent at least once."""
-        return EntryRules(
-            counter=counter,
-            path_of=self._path_of,
-            digest_tokens=digest_tokens,
-            pricing=self.economy.parameters if self.economy is not None else None,
-            exact=self.economy.exact if self.economy is not None else frozenset(),
-            policy=self._policy,
-            eager=eager,
-            reader=reader,
-            pins=pins,
-        )
 
     def resume(
         self,

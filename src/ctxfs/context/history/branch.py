@@ -39,5 +39,5 @@ class Branch:
             paths=paths,
             slot=None,
             with_placeholder=transcript.with_placeholder,
-            reader=self.view.rules.settings.read_tool,
+            reader=self.view.settings.read_tool,
         )

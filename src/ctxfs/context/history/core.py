@@ -15,7 +15,7 @@ from ctxfs.context.history.files import SessionFiles
 from ctxfs.context.history.host_cache import NO_HOST_CACHE, HostCache
 from ctxfs.context.history.parts import Edits, Part, plain_content
 from ctxfs.context.history.settings import HistorySettings
-from ctxfs.context.history.view import Decision, HistoryView, ViewRules
+from ctxfs.context.history.view import Decision, HistoryView
 from ctxfs.errors import ConfigError, ContextOverflow, PromptTooLong, SessionLocked, StorageError, WriteFailed
 from ctxfs.errors.checks import require_kind
 from ctxfs.eviction.events import ContentReadBack, ContextEvent, Evicted, Offloaded, OffloadFailed, story
@@ -289,24 +289,17 @@ class HistoryCore:
         require_kind("branch", name, str, "a name")
         if (kept := self._branches.pop(name, None)) is None:
             calls = [call for call in self._files.state.calls if not call.summary]
-            view = HistoryView(self._view_rules(), self._decisions)
+            rules = self._settings.entry_rules(self.counting, self.fs.base)
+            view = HistoryView(self._settings, rules, self._files.state, self._sources, self._decisions)
             view.sent_at = calls[-1].made_at if calls else None
             view.follow_host(HostCache(at_end=self._settings.host_breakpoints))
             kept = Branch(view, CompactionController(self._settings.guard))
             kept.controller.resumed(calls if not name else ())
             while len(self._branches) >= self._settings.kept_branches:
                 del self._branches[next(iter(self._branches))]
+        kept.view.state = self._files.state  # another object once the session was opened again
         self._branches[name] = kept
         return kept
-
-    def _view_rules(self) -> ViewRules:
-        return ViewRules(
-            settings=self._settings,
-            counter=self.counting,
-            path_of=partial(path_of, self.fs.base),
-            names=self._free_names,
-            sources=self._sources.get,
-        )
 
     def _decide(self, kept: Branch, plan: Plan) -> None:
         """Make the evictions of ``plan`` durable; one that cannot be stored must not hold back the others."""

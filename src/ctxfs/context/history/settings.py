@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from ctxfs.context.entry import EntryRules
 from ctxfs.context.settings import (
     Auto,
     agreed_policy,
@@ -142,6 +143,18 @@ class HistorySettings:
         """The price of a cache that keeps a prefix for that long; None: it is set already, or the model offers none."""
         offered = self.pricing == "auto" and ttl in planning_prices(self.model).cache_ttls
         return economy_for(self.model, cache_ttl=ttl).terms if offered else None
+
+    def entry_rules(self, counter: TokenCounter, base: str) -> EntryRules:
+        """The rules for each new message of a session with this ``base``."""
+        return EntryRules(
+            counter=counter,
+            base=base,
+            digest_tokens=self.digest_tokens,
+            pricing=None if self.priced is None else self.priced.parameters,
+            exact=frozenset(self.keep_recent or {}),
+            policy=self.policy,
+            reader=self.read_tool,
+        )
 
     @property
     def rules(self) -> EvictionSet:

@@ -4,9 +4,9 @@ The transcript is derived: appended parts are taken in, and after any other chan
 library's summary) it is derived again from the parts. Decisions survive that, since they are kept apart.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry, taken_entry
 from ctxfs.context.history.decisions import Decisions
@@ -32,25 +32,11 @@ from ctxfs.eviction.offload_plan import Offload, Plan, Trim
 from ctxfs.messages.incoming import Incoming, new_item
 from ctxfs.messages.items import ContentRange, ContextItem
 from ctxfs.messages.messages import AssistantMessage, Block, unchanged
-from ctxfs.messages.names import NameAllocator
-from ctxfs.messages.tokens import TokenCounter, count_block
+from ctxfs.messages.names import NameAllocator, layout_of
+from ctxfs.messages.tokens import count_block
 from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.records import Decided
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewRules:
-    """The rules for each history of a session.
-
-    ``path_of`` returns the absolute path of a file of the session, ``names`` the names that its contents have already.
-    ``sources`` returns the stored lines that a content only repeats, by its SHA-256; None for any other content.
-    """
-
-    settings: HistorySettings
-    counter: TokenCounter
-    path_of: Callable[[str], str]
-    names: Callable[[], NameAllocator]
-    sources: Callable[[str], ContentRange | None]
+from ctxfs.session.state import SessionState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +47,29 @@ class Decision:
     decided: tuple[Decided, ...]
 
 
+class _Change(NamedTuple):
+    """What decisions change: the items in their new form, the ids that leave the ledger, and the parts by number."""
+
+    items: tuple[ContextItem, ...]
+    left: list[str]
+    replaced: dict[int, Replacement]
+
+
 @dataclass(slots=True)
 class HistoryView:
     """One history of a session, or one branch of it.
 
-    ``decisions`` is the session's table; ``version`` is how many of them have been taken in. ``replaced`` has the
-    replacements of parts that the history shows as they were, by number. ``sent_at`` is when it was last sent, or the
-    reply came, in seconds since the epoch; None: not known. ``host``: what is asked of the prompt cache.
+    ``state``: that of the session, for the names that are taken. ``sources``: the stored lines that a content only
+    repeats, by its SHA-256. ``decisions`` is the session's table; ``version`` is how many have been taken in.
+    ``replaced`` has the replacements of parts that the history shows as they were, by number. ``sent_at`` is when it
+    was last sent, or the reply came, in seconds since the epoch; None: not known. ``host``: what is asked of the prompt
+    cache.
     """
 
-    rules: ViewRules
+    settings: HistorySettings
+    rules: EntryRules
+    state: SessionState
+    sources: Mapping[str, ContentRange]
     decisions: Decisions
     version: int = 0
     transcript: Transcript = field(init=False)
@@ -84,7 +83,6 @@ class HistoryView:
     _keys: set[Key] = field(init=False)
     _allocated: set[str] = field(init=False)
     _known: Known = field(init=False)
-    _entry_rules: EntryRules = field(init=False)
     _said: int = field(init=False)
     _replies: int = field(init=False)
     _taking: bool = False
@@ -94,20 +92,17 @@ class HistoryView:
         self._reset()
 
     def _reset(self) -> None:
-        rules = self.rules
-        settings = rules.settings
+        settings = self.settings
         self.transcript = Transcript(
             settings.keep_recent or {},
-            rules.path_of,
+            self.rules.base,
             economy=settings.pricing_on(self._now),
             policy=settings.policy,
         )
         self._follow_host()
-        self._entry_rules = self.transcript.entry_rules(
-            rules.counter, digest_tokens=settings.digest_tokens, reader=settings.read_tool
-        )
         # No limit: the slots hold all texts anyway, and no event loop waits for this.
-        self._known = Known(rules.names(), IdentifierIndex(max_unread_chars=None))
+        names = NameAllocator(self.state.ids, layout=layout_of(self.state.layout, settings.file_layout))
+        self._known = Known(names, IdentifierIndex(max_unread_chars=None))
         self._slots, self._ends, self._by_content, self._by_item, self._own = [], [], {}, {}, ()
         self._keys, self._allocated, self.replaced, self._said, self._replies = set(), set(), {}, 0, 0
         self.version = len(self.decisions)
@@ -121,12 +116,12 @@ class HistoryView:
 
     def _follow_host(self) -> None:
         if self.host != NO_HOST_CACHE and self.transcript.economy is not None:
-            terms = None if self.host.ttl is None else self.rules.settings.terms_for(self.host.ttl)
+            terms = None if self.host.ttl is None else self.settings.terms_for(self.host.ttl)
             self.transcript.economy.follow_host(terms, rewrites_all=self.host.at_end)
 
     def _now(self) -> float:
         """The time for judging whether the cache has expired: a new reply was given when the history was last sent."""
-        return self.sent_at if self._taking and self.sent_at is not None else self.rules.settings.clock()
+        return self.sent_at if self._taking and self.sent_at is not None else self.settings.clock()
 
     # Coming in -------------------------------------------------------------------------------------------------------
 
@@ -235,8 +230,8 @@ class HistoryView:
             self._replies += 1
 
     def _alone(self, slot: Slot) -> Entry:
-        part, rules = slot.part, self._entry_rules
-        incoming = Incoming(message=message_of(part), source=self.rules.sources(slot.key.sha256))
+        part, rules = slot.part, self.rules
+        incoming = Incoming(message=message_of(part), source=self.sources.get(slot.key.sha256))
         decided = self._decided(slot)
         if decided is None and slot.original and not part.stays and slot.key not in self._keys:
             entry = taken_entry(incoming, self._known, rules)
@@ -249,7 +244,7 @@ class HistoryView:
         return Entry(item=item)  # it stays as it is
 
     def _reply(self, slots: Sequence[Slot]) -> Entry:
-        rules = self._entry_rules
+        rules = self.rules
         blocks: list[Block] = []
         stays: list[int] = []
         seen: set[Key] = set()
@@ -310,7 +305,7 @@ class HistoryView:
             if slot.part.kind != "result" or slot.part.stays or not slot.original or not slot.ledger_id:
                 continue
             item = self.transcript.items[slot.item_id]
-            if not item.destroyed and self.rules.settings.policy.allows(item.item_type, item.content_tokens):
+            if not item.destroyed and self.settings.policy.allows(item.item_type, item.content_tokens):
                 found.append(item)
         return found
 
@@ -370,30 +365,40 @@ class HistoryView:
             sized = replace(step, tokens_before=counts[0], tokens_after=counts[1])
             yield decided_by(slot, sized, content, item.id, Seen(sent=True, replies=self._replies))
 
-    def _follow(self) -> bool:
-        """Take in decisions made since; return False if the history has to be derived again because of them."""
-        decided = self.decisions.since(self.version)
+    def _changed_by(self, decided: Sequence[Decided]) -> _Change | None:
+        """What ``decided`` change in the history as it was taken in; None: it must be derived again."""
         rewritten: dict[str, ContextItem] = {}
+        replaced: dict[int, Replacement] = {}
         left: list[str] = []
         for one in decided:
-            numbers = [
-                number
-                for number in self._by_content.get((one.kind, one.sha256), ())
-                if self._slots[number].original and self._decided(self._slots[number]) is one
-            ]
-            own = {name for number in numbers for name in (self._slots[number].item_id, self._slots[number].ledger_id)}
-            if one.item_id in self._allocated - own:
-                return False  # a name that was meant for another content here is now taken
-            for number in numbers:
+            own_ids: set[str] = set()
+            concerned: list[int] = []
+            for number in self._by_content.get((one.kind, one.sha256), ()):
                 slot = self._slots[number]
-                item = rewritten.get(slot.item_id) or self.transcript.items[slot.item_id]
-                rewritten[item.id] = replaced_part(item, slot, one, self.rules.counter)
-                if len(rewritten[item.id].message.content) != len(item.message.content) and slot.blocks is not None:
-                    return False  # the numbers of the blocks after it have changed
-                self.replaced[number] = one.content
+                if slot.original and self._decided(slot) is one:
+                    concerned.append(number)
+                    own_ids |= {slot.item_id, slot.ledger_id}
+            if one.item_id in self._allocated - own_ids:
+                return None  # a name that was meant for another content here is now taken
+            for number in concerned:
+                slot = self._slots[number]
+                before = rewritten.get(slot.item_id) or self.transcript.items[slot.item_id]
+                after = replaced_part(before, slot, one, self.rules.counter)
+                if slot.blocks is not None and len(after.message.content) != len(before.message.content):
+                    return None  # the numbers of the blocks after it have changed
+                rewritten[after.id] = after
+                replaced[number] = one.content
                 if slot.ledger_id:
                     left.append(slot.ledger_id)
-        self.transcript.rewrite(tuple(rewritten.values()), left)
+        return _Change(tuple(rewritten.values()), left, replaced)
+
+    def _follow(self) -> bool:
+        """Take in decisions made since; return False, and change nothing, if the history must be derived again."""
+        change = self._changed_by(self.decisions.since(self.version))
+        if change is None:
+            return False
+        self.replaced.update(change.replaced)
+        self.transcript.rewrite(change.items, change.left)
         self.version = len(self.decisions)
         return True
 

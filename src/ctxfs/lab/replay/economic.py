@@ -52,7 +52,7 @@ class EconomicRun:
         self._session, self._path = session, policy.session_path
         self._rules = EntryRules(
             counter=_Counter(policy.count),
-            path_of=self._path_of,
+            base=self._path,
             digest_tokens=DEFAULT_DIGEST_TOKENS,
             pricing=policy.parameters,
             eager=_preview(policy.preview_above_tokens),

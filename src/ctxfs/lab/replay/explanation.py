@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from math import isinf
 
 import anyio.to_thread
 
-from ctxfs.context.entry import Known
+from ctxfs.context.entry import EntryRules, Known
 from ctxfs.context.repair import repaired
 from ctxfs.context.transcript import Transcript
 from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
@@ -20,7 +19,7 @@ from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.models.prices import Prices
-from ctxfs.messages.names import ENVELOPE, NameAllocator, layout_of, path_of
+from ctxfs.messages.names import ENVELOPE, NameAllocator, layout_of
 from ctxfs.messages.rates import ANTHROPIC_RATES
 from ctxfs.messages.tokens import load_counter
 from ctxfs.session.damaged import counted
@@ -140,12 +139,19 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tu
     taken = {item.id for item in items} | fs.state.stored.keys()
     names = NameAllocator(taken, layout=layout_of(fs.state.layout, ENVELOPE))
     policy = OffloadPolicy.from_mapping(rules.policy) if rules.policy is not None else None
-    in_session = partial(path_of, fs.base)
-    transcript = Transcript(rules.keep_recent, in_session, economy=_economy(rules), policy=policy)
+    economy = _economy(rules)
+    transcript = Transcript(rules.keep_recent, fs.base, economy=economy, policy=policy)
+    entry_rules = EntryRules(
+        counter=counter,
+        base=fs.base,
+        digest_tokens=rules.digest_tokens,
+        pricing=None if economy is None else economy.parameters,
+        exact=frozenset(rules.keep_recent),
+        policy=policy or OffloadPolicy(),
+    )
 
     def plan() -> tuple[Plan, dict[str, EvictionDecision]]:
         going_on = repaired(items, names=names, counter=counter).items
-        entry_rules = transcript.entry_rules(counter, digest_tokens=rules.digest_tokens)
         transcript.resume(
             going_on,
             known=Known(names),
