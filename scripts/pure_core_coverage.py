@@ -49,6 +49,7 @@ PURE_MODULES = (
     "context/history/slots.py",
     "context/history/wire.py",
     "context/history/wire_chat.py",
+    "context/history/wire_gemini.py",
     "context/history/wire_messages.py",
     "context/history/wire_responses.py",
     "agent/llm/bound_thinking.py",

@@ -39,13 +39,15 @@ SDKS = ("anthropic",)
 class Environment:
     """One framework at one release.
 
-    ``requires``: what pip is to install beside ctxfs; ``typed``: whether mypy checks what ctxfs has for it.
+    ``requires``: what pip is to install beside ctxfs; ``npm``: what npm is to install, in a folder of the environment
+    with that name; ``typed``: whether mypy checks what ctxfs has for it.
     """
 
     framework: str
     release: str
     requires: tuple[str, ...]
     typed: bool
+    npm: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -80,7 +82,10 @@ def environments(table: dict[str, dict[str, Any]], extras: dict[str, list[str]])
     for name, row in table.items():
         needed = row["requires"] if "requires" in row else extras[name]
         also = (*row.get("also", ()), *TOOLS)
-        found.append(Environment(name, "newest", (*needed, *also), typed=row.get("types", True)))
+        npm = tuple(row.get("npm", ()))
+        found.append(Environment(name, "newest", (*needed, *also), typed=row.get("types", True), npm=npm))
+        if npm:
+            continue
         found.append(Environment(name, "oldest", (*[oldest(one) for one in needed], *also), typed=False))
     return found
 
@@ -122,7 +127,9 @@ def built(environment: Environment, project: str, *, fresh: bool, run: Run = run
 
     Raises ``NotInstalledError`` when what it requires cannot be installed, and ``BrokenError`` when ctxfs cannot.
     """
-    wanted = hashlib.sha256("\n".join([sys.version, project, *environment.requires]).encode()).hexdigest()
+    wanted = hashlib.sha256(
+        "\n".join([sys.version, project, *environment.requires, *environment.npm]).encode()
+    ).hexdigest()
     stamp = environment.path / ".requirements"
     ctxfs = ["--editable", str(ROOT)]
     if not fresh and stamp.exists() and stamp.read_text() == wanted:
@@ -143,7 +150,19 @@ def built(environment: Environment, project: str, *, fresh: bool, run: Run = run
         if alone.returncode:
             raise BrokenError(f"{environment.name}: ctxfs cannot be installed:\n{alone.stdout}")
         raise NotInstalledError(f"{environment.name} could not be made:\n{done.stdout}")
+    if environment.npm:
+        install_programs(environment, run)
     stamp.write_text(wanted)
+
+
+def install_programs(environment: Environment, run: Run) -> None:
+    """Install the packages of npm. Raises ``NotInstalledError`` if that is not possible here."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise NotInstalledError(f"{environment.name} could not be made:\nnpm is not installed")
+    done = run([npm, "install", "--silent", "--prefix", str(environment.path / "npm"), *environment.npm])
+    if done.returncode:
+        raise NotInstalledError(f"{environment.name} could not be made:\n{done.stdout}")
 
 
 def tested(environment: Environment, project: str, arguments: argparse.Namespace) -> str:

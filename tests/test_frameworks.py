@@ -19,8 +19,10 @@ ROWS = tomllib.loads((TESTS / "table.toml").read_text())
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 OF_ADAPTERS = [name.removeprefix("adapters.") for name in MODULES if re.fullmatch(r"adapters\.(?!serve)\w+", name)]
 ADAPTER_MODULES = [
-    name for name in OF_ADAPTERS if not name.endswith(("_messages", "_storage")) and name not in ("extras", "beside")
-]  # which are parts of theirs
+    name
+    for name in OF_ADAPTERS
+    if not name.endswith(("_messages", "_storage")) and name not in ("extras", "beside", "transport")
+]  # which are parts of theirs; the transport needs no framework, and is tested with the SDKs in tests/serve
 WITHOUT_FRAMEWORKS = """
 import importlib.abc, sys
 

@@ -41,7 +41,7 @@ PUBLIC = {
     """,
     "ctxfs.messages": """
         ANTHROPIC_RATES AssistantMessage Block CacheTtl CharsCounter ChatModel ChatUsage Content ContentRange
-        ContextItem ENVELOPE ItemType Layout LegacyToolCalls Message MessageLike MessagesUsage ModelEvent
+        ContextItem ENVELOPE GeminiUsage ItemType Layout LegacyToolCalls Message MessageLike MessagesUsage ModelEvent
         ModelInfo ModelRequest NameAllocator O200kCounter Prices Rates Reply Retrying SdkModel SystemMessage
         TEXT TextDelta ThinkingDelta TokenCounter ToolCall ToolMessage ToolSchema UnknownModel Usage UsageLike
         UserMessage bill_usd default_counter known_model load_counter too_long
@@ -87,7 +87,7 @@ PUBLIC = {
         Settings Solve Task arm_named comparison_html comparison_json comparison_markdown comparison_text read_tasks run
     """,
     "ctxfs.testing": """
-        Answer Broken ChatCompletionsServer Cut Failure MessagesServer PromptCache ResponsesServer
+        Answer Broken ChatCompletionsServer Cut Failure GeminiServer MessagesServer PromptCache ResponsesServer
         ScriptedModel
     """,
     "ctxfs.testing.store_conformance": """
@@ -119,6 +119,7 @@ ADAPTERS = {
     "ctxfs.adapters.openai_agents": "CtxfsFilter",
     "ctxfs.adapters.pydantic_ai": "CtxfsCapability",
     "ctxfs.adapters.strands": "CtxfsPlugin CtxfsStorage",
+    "ctxfs.adapters.transport": "history_transport",
 }
 """Their frameworks are not installed here, so they are read and not imported."""
 

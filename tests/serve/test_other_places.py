@@ -29,10 +29,11 @@ from ctxfs.testing import MessagesServer
 from history.test_lost_leases import Disturbed, nothing, stopped_for_long
 from mcp_client import client_of
 from patience import HANGS_S
+from serve.conversations import LOG, conversation
 from serve.places import Machine, place
 from serve.test_claude_code import LOG as OUTPUT
 from serve.test_claude_code import event, said
-from serve.test_proxy import KEEP, LOG, MODEL, conversation, run
+from serve.test_proxy import KEEP, MODEL, run
 
 __all__ = ["place"]
 

@@ -24,15 +24,16 @@ from hypothesis import strategies as st
 
 from ctxfs.adapters.serve.bodies import TooLarge, unpacked
 from ctxfs.adapters.serve.calls import branch_of, normal_path, thread_of
+from ctxfs.adapters.serve.programs import program_of, told
 from ctxfs.adapters.serve.proxy import Proxy
 from ctxfs.agent.llm.sse import UsageReader
 from ctxfs.messages import AssistantMessage
-from ctxfs.testing import ChatCompletionsServer, Failure, MessagesServer, ResponsesServer
+from ctxfs.testing import ChatCompletionsServer, Failure, GeminiServer, MessagesServer, ResponsesServer
 from patience import HANGS_S
+from serve.conversations import LOG, chat_conversation, contents, conversation, items
 
 MODEL = "claude-sonnet-5-5"
 KEY = "sk-secret-of-the-user"
-LOG = "".join(f"line {i} of the log\n" for i in range(600))
 KEEP = {"keep_recent": {"read_log": 1}, "pricing": None}
 
 
@@ -52,33 +53,6 @@ def post(url: str, **given: Any) -> httpx2.Response:
 
 def proxy(root: Path, **upstreams: str) -> Proxy:
     return Proxy(root, KEEP, upstreams, "run")
-
-
-def conversation(logs: int) -> Any:
-    found: list[Any] = [{"role": "user", "content": "What happened?"}]
-    for n in range(logs):
-        call = {"type": "tool_use", "id": f"call_{n}", "name": "read_log", "input": {"n": n}}
-        result = {"type": "tool_result", "tool_use_id": f"call_{n}", "content": f"log {n}\n{LOG}"}
-        found += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
-    return found
-
-
-def chat_conversation(logs: int) -> Any:
-    found: list[Any] = [{"role": "user", "content": "What happened?"}]
-    for n in range(logs):
-        function = {"name": "read_log", "arguments": "{}"}
-        call = {"id": f"call_{n}", "type": "function", "function": function}
-        found.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        found.append({"role": "tool", "tool_call_id": f"call_{n}", "content": f"log {n}\n{LOG}"})
-    return found
-
-
-def items(logs: int) -> Any:
-    found: list[Any] = [{"role": "user", "content": "What happened?"}]
-    for n in range(logs):
-        found.append({"type": "function_call", "call_id": f"call_{n}", "name": "read_log", "arguments": "{}"})
-        found.append({"type": "function_call_output", "call_id": f"call_{n}", "output": f"log {n}\n{LOG}"})
-    return found
 
 
 def test_the_messages_api_whole_and_streamed(tmp_path: Path, servers: Any) -> None:
@@ -109,6 +83,57 @@ def test_the_messages_api_whole_and_streamed(tmp_path: Path, servers: Any) -> No
     assert "3 calls, 3 of them with a bill; 2 contents replaced" in savings.lines()
     journal = (tmp_path / "abc" / "journal.jsonl").read_text()
     assert journal.count(f'"model":"{MODEL}"') == 3
+
+
+def test_gemini_whole_and_streamed(tmp_path: Path) -> None:
+    with GeminiServer(["fine"] * 2) as server, proxy(tmp_path, gemini=server.url) as running:
+        address = f"{running.environment['GOOGLE_GEMINI_BASE_URL']}/v1beta/models/gemini-2.5-pro"
+        for method in ("generateContent", "streamGenerateContent?alt=sse"):
+            assert "fine" in post(f"{address}:{method}", json={"contents": contents(2)}).text
+        assert post(f"{address}:countTokens", json={"contents": contents(2)}).json()["totalTokens"] > 3_000
+    assert server.refusals == []
+    for request in server.requests:
+        replaced = request["contents"][2]["parts"][0]["functionResponse"]["response"]["result"]
+        assert replaced.startswith("[Content offloaded]")
+    assert (running.savings.calls, running.savings.heard, running.requests) == (2, 2, 3)
+    assert running.savings.usd > 0
+
+
+@pytest.mark.parametrize("base", ["", "/v1"])
+def test_a_base_url_may_end_with_the_version(tmp_path: Path, servers: Any, base: str) -> None:
+    """Anthropic's SDKs ask for /v1/messages, and Vercel's AI SDK for /messages."""
+    server = servers[0]
+    with proxy(tmp_path, anthropic=f"{server.url}{base}") as running:
+        body = {"model": MODEL, "max_tokens": 9, "messages": conversation(2)}
+        for path in ("/v1/messages", "/messages"):
+            url = running.environment["ANTHROPIC_BASE_URL"] + path
+            assert post(url, json=body, headers={"x-api-key": KEY}).status_code == 200
+        url = f"{running.environment['ANTHROPIC_BASE_URL']}/messages/count_tokens"
+        assert post(url, json=body, headers={"x-api-key": KEY}).json()["input_tokens"] > 3_000
+    for request in server.requests:
+        assert request["messages"][2]["content"][0]["content"].startswith("[Content offloaded]")
+
+
+@pytest.mark.parametrize(
+    ("command", "after"),
+    [
+        (["codex", "exec", "Fix it"], 1),
+        (["/usr/bin/codex.exe", "-m", "gpt-5"], 1),
+        (["npx", "-y", "@openai/codex@0.169.0", "exec"], 3),
+        (["npx", "codex", "exec"], 2),
+    ],
+)
+def test_codex_is_told_by_a_setting(command: list[str], after: int) -> None:
+    told_command = told(command, {"OPENAI_BASE_URL": "http://127.0.0.1:9/x/openai/v1"})
+    setting = ["-c", 'openai_base_url="http://127.0.0.1:9/x/openai/v1"']
+    assert told_command == [*command[:after], *setting, *command[after:]]
+    assert program_of(command).read_tool == "exec_command"
+
+
+@pytest.mark.parametrize("command", [["claude", "codex"], ["python", "codex.py"], ["npx"], ["npx", "-y"], ["./run"]])
+def test_other_programs_are_told_by_their_environment(command: list[str]) -> None:
+    assert told(command, {}) == command
+    assert program_of(command).read_tool == "Read"
 
 
 def test_openais_apis_whole_and_streamed(tmp_path: Path, servers: Any) -> None:
@@ -455,21 +480,15 @@ def test_what_is_assumed_of_an_unknown_model_is_shown_when_the_program_has_ended
 
 
 @pytest.mark.slow
-def test_what_is_logged_is_shown_when_the_program_has_ended(tmp_path: Path, servers: Any) -> None:
-    asks = """
-import os, socket, sys, urllib.parse
-url = urllib.parse.urlsplit(os.environ["ANTHROPIC_BASE_URL"])
-with socket.create_connection((url.hostname, url.port)) as peer:
-    peer.sendall(b"this is no HTTP\\r\\n\\r\\n")
-    peer.recv(1000)
-print("the program ends", file=sys.stderr)
-"""
-    done = run("--root", str(tmp_path), "--", sys.executable, "-c", asks, ANTHROPIC_BASE_URL=servers[0].url)
-    _, err = done.communicate(timeout=HANGS_S)
-    assert err.splitlines() == [
-        *("the program ends", "ctxfs: Invalid HTTP request received."),
-        "ctxfs: 0 calls, 0 of them with a bill; 0 contents replaced",
-    ]
+def test_a_program_that_does_not_reach_the_proxy_is_told_so(tmp_path: Path, servers: Any) -> None:
+    for code, given_back in ((0, 1), (7, 7)):
+        asks = f"import sys; print('the program ends', file=sys.stderr); sys.exit({code})"
+        done = run("--root", str(tmp_path), "--", sys.executable, "-c", asks, ANTHROPIC_BASE_URL=servers[0].url)
+        _, err = done.communicate(timeout=HANGS_S)
+        ended, figures, error = err.splitlines()
+        assert (ended, figures) == ("the program ends", "ctxfs: 0 calls, 0 of them with a bill; 0 contents replaced")
+        assert error.startswith("ctxfs: error: none of the program's requests came through the proxy")
+        assert done.returncode == given_back
 
 
 @pytest.mark.slow

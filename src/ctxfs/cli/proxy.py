@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import anyio
 import typer
 
+from ctxfs.adapters.serve.programs import program_of, told
 from ctxfs.adapters.serve.proxy import Proxy
 from ctxfs.cli.options import STORE_VARIABLE, PreviewAbove, Root, StoreUrl
 from ctxfs.cli.session import find_session, sessions_at, stores_of
@@ -21,6 +22,12 @@ from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 from ctxfs.session.content.visible import visible_text as for_terminal
 
 _KILLED = 128
+_NOTHING_CAME = 1
+_UNREACHED = (
+    "error: none of the program's requests came through the proxy, so they went where they always go. Its environment "
+    "had ANTHROPIC_BASE_URL, OPENAI_BASE_URL and GOOGLE_GEMINI_BASE_URL; if the program has a setting for its base "
+    "URL, give it one of them"
+)
 _NOTE_CHARS = 300
 _FORWARDED = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -36,7 +43,8 @@ ReadTool = Annotated[
     typer.Option(
         "--read-tool",
         metavar="NAME",
-        help="The program's own tool that opens what was stored (default: Read; with --store context_read).",
+        help="The program's own tool that opens what was stored (default: the one that it is known to have, else Read; "
+        "with --store context_read).",
         show_default=False,
     ),
 ]
@@ -72,6 +80,16 @@ OpenAI = Annotated[
     ),
 ]
 
+Gemini = Annotated[
+    str | None,
+    typer.Option(
+        "--upstream-gemini",
+        metavar="URL",
+        envvar="GOOGLE_GEMINI_BASE_URL",
+        help="Where requests to Gemini go (default: https://generativelanguage.googleapis.com).",
+    ),
+]
+
 
 def proxy(
     command: Command,
@@ -85,20 +103,23 @@ def proxy(
     preview_above_tokens: PreviewAbove = DEFAULT_PREVIEW_ABOVE_TOKENS,
     upstream_anthropic: Anthropic = None,
     upstream_openai: OpenAI = None,
+    upstream_gemini: Gemini = None,
 ) -> None:
     """Run a program and evict from its requests to models.
 
-    Its environment (ANTHROPIC_BASE_URL, OPENAI_BASE_URL) points its requests at a proxy on this machine, which
-    replaces what is due for eviction and forwards them. At the end, it prints what that saved. Needs the extra
-    ctxfs[proxy].
+    Its environment (ANTHROPIC_BASE_URL, OPENAI_BASE_URL, GOOGLE_GEMINI_BASE_URL) points its requests at a proxy on
+    this machine, which replaces what is due for eviction and forwards them. At the end, it prints what that saved; if
+    no request came, it says so, and fails. Needs the extra ctxfs[proxy].
     """
-    given = {"anthropic": upstream_anthropic, "openai": upstream_openai}
+    given = {"anthropic": upstream_anthropic, "openai": upstream_openai, "gemini": upstream_gemini}
     settings: dict[str, Any] = {
         "keep_recent": _kept(keep_recent or ()),
         "preview_above_tokens": preview_above_tokens or None,
     }
     if read_tool is not None:
         settings["read_tool"] = read_tool
+    elif store is None:  # elsewhere, only ctxfs's own tool opens what is stored
+        settings["read_tool"] = program_of(command).read_tool
     if window is not None:
         settings["window"] = window
     place = sessions_at(root, store, may_be_new=True)
@@ -112,9 +133,13 @@ def proxy(
     )
     beside = {} if store is None else {STORE_VARIABLE: store}
     with _quiet() as noted, running:
-        code = _run(command, {**os.environ, **beside, **running.environment})
+        told_command = told(command, running.environment)
+        code = _run(told_command, {**os.environ, **beside, **running.environment})
     for line in (*noted, *running.savings.lines()):
         sys.stderr.write(for_terminal(f"ctxfs: {line}\n"))
+    if running.requests == 0:
+        sys.stderr.write(f"ctxfs: {_UNREACHED}\n")
+        raise typer.Exit(code or _NOTHING_CAME)
     raise typer.Exit(code)
 
 

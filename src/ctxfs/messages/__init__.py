@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ctxfs.messages.base import (
         ChatModel,
         ChatUsage,
+        GeminiUsage,
         MessagesUsage,
         ModelEvent,
         ModelRequest,
@@ -56,6 +57,7 @@ __all__ = [
     "Content",
     "ContentRange",
     "ContextItem",
+    "GeminiUsage",
     "ItemType",
     "Layout",
     "LegacyToolCalls",
@@ -96,6 +98,7 @@ __getattr__, __dir__ = lazy(
         "ctxfs.messages.base": (
             "ChatModel",
             "ChatUsage",
+            "GeminiUsage",
             "MessagesUsage",
             "ModelEvent",
             "ModelRequest",

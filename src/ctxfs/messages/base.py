@@ -13,6 +13,7 @@ CUT = frozenset({"max_tokens", "model_context_window_exceeded"})
 
 _MOST_TOKENS = 2**53
 _INPUT_COUNTS = ("input_tokens", "prompt_tokens")
+_GEMINI_INPUT = ("promptTokenCount", "prompt_token_count")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +84,8 @@ class Usage:
     def of(cls, usage: "UsageLike | None") -> "Usage":
         """Take what an SDK or a response's JSON calls usage.
 
-        That is the Messages API's, or that of OpenAI's Chat Completions or Responses API, in which cached tokens are
-        part of the input; as an object or as a dict. None, and an empty dict, are no tokens.
+        That is the Messages API's; or that of OpenAI's Chat Completions or Responses API, or of Gemini, in which cached
+        tokens are part of the input; as an object or as a dict. None, and an empty dict, are no tokens.
 
         Raises:
             InvalidReply: it has another type, or a count that ``Usage`` refuses.
@@ -94,6 +95,8 @@ class Usage:
             return usage
         if usage is None or usage == {}:
             return cls()
+        if _first(usage, *_GEMINI_INPUT) is not None:
+            return _gemini_usage(usage)
         if all(_entry(usage, name) is None for name in _INPUT_COUNTS):
             raise InvalidReply(
                 f"usage is {reprlib.repr(usage)}: pass the SDK's `reply.usage`, a dict with input_tokens and "
@@ -126,7 +129,19 @@ class ChatUsage(Protocol):
         """Tokens of the reply."""
 
 
-UsageLike = Usage | Mapping[str, Any] | MessagesUsage | ChatUsage
+class GeminiUsage(Protocol):
+    """Usage of Gemini, as Google's SDK gives it."""
+
+    @property
+    def prompt_token_count(self) -> int | None:
+        """Tokens of the prompt, cached ones too."""
+
+    @property
+    def candidates_token_count(self) -> int | None:
+        """Tokens of the reply, without those of its thinking."""
+
+
+UsageLike = Usage | Mapping[str, Any] | MessagesUsage | ChatUsage | GeminiUsage
 """What ``Usage.of`` takes: ours, a provider's as its SDK gives it, or a dict in the shape of one."""
 
 
@@ -159,6 +174,15 @@ def _openai_usage(usage: Any) -> Usage:
         cache_read_input_tokens=read,
         output_tokens=_first(usage, "completion_tokens", "output_tokens"),
     )
+
+
+def _gemini_usage(usage: Any) -> Usage:
+    """Disjoint counts; thinking is output. Names are in camel case in JSON, and in snake case in the SDK."""
+    whole = _count(_first(usage, *_GEMINI_INPUT), "promptTokenCount")
+    read = min(whole, _count(_first(usage, "cachedContentTokenCount", "cached_content_token_count"), "cached"))
+    reply = _count(_first(usage, "candidatesTokenCount", "candidates_token_count"), "candidatesTokenCount")
+    thoughts = _count(_first(usage, "thoughtsTokenCount", "thoughts_token_count"), "thoughtsTokenCount")
+    return Usage(input_tokens=whole - read, cache_read_input_tokens=read, output_tokens=reply + thoughts)
 
 
 def _first(value: Any, *names: str) -> Any:

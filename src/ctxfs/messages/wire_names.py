@@ -116,6 +116,9 @@ def tool_names(definitions: Iterable[Any]) -> list[str]:
     for definition in definitions:
         if not isinstance(definition, Mapping):
             continue
+        if isinstance(declared := definition.get("functionDeclarations"), list):  # Gemini's
+            names += tool_names(declared)
+            continue
         function = definition.get("function")
         name = (function if isinstance(function, Mapping) else definition).get("name")
         if isinstance(name, str):

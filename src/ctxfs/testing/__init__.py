@@ -9,6 +9,7 @@ from ctxfs.lazy import lazy
 
 if TYPE_CHECKING:
     from ctxfs.testing.chat_server import ChatCompletionsServer
+    from ctxfs.testing.gemini_server import GeminiServer
     from ctxfs.testing.loopback import Answer
     from ctxfs.testing.prompt_cache import PromptCache
     from ctxfs.testing.responses_server import ResponsesServer
@@ -21,6 +22,7 @@ __all__ = [
     "ChatCompletionsServer",
     "Cut",
     "Failure",
+    "GeminiServer",
     "MessagesServer",
     "PromptCache",
     "ResponsesServer",
@@ -31,6 +33,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "ctxfs.testing.chat_server": ("ChatCompletionsServer",),
+        "ctxfs.testing.gemini_server": ("GeminiServer",),
         "ctxfs.testing.loopback": ("Answer",),
         "ctxfs.testing.prompt_cache": ("PromptCache",),
         "ctxfs.testing.responses_server": ("ResponsesServer",),

@@ -9,32 +9,77 @@ from urllib.parse import unquote
 
 from ctxfs.context.history.parts import Part
 from ctxfs.context.history.views import Api
+from ctxfs.context.history.wire import tools_in
 
 
 class Provider(NamedTuple):
-    """A provider's API. ``path``: where the proxy offers it; ``variables``: those that give programs its base URL."""
+    """A provider's API. ``path``: where the proxy offers it.
+
+    ``variables``: those that give programs its base URL, with what stands before the paths that they ask for.
+    """
 
     path: str
     upstream: str
-    variables: tuple[str, ...]
+    variables: Mapping[str, str]
 
 
-BASE_URLS: Mapping[str, Provider] = {
-    "anthropic": Provider("/anthropic", "https://api.anthropic.com", ("ANTHROPIC_BASE_URL",)),
-    "openai": Provider("/openai/v1", "https://api.openai.com/v1", ("OPENAI_BASE_URL", "OPENAI_API_BASE")),
+PROVIDERS: Mapping[str, Provider] = {
+    "anthropic": Provider(
+        "/anthropic",
+        "https://api.anthropic.com",
+        # Anthropic's SDKs, LiteLLM (aider) and goose.
+        {"ANTHROPIC_BASE_URL": "", "ANTHROPIC_API_BASE": "", "ANTHROPIC_HOST": ""},
+    ),
+    "openai": Provider(
+        "/openai",
+        "https://api.openai.com/v1",
+        # OpenAI's SDKs, LiteLLM and goose.
+        {"OPENAI_BASE_URL": "/v1", "OPENAI_API_BASE": "/v1", "OPENAI_HOST": ""},
+    ),
+    "gemini": Provider(
+        "/gemini",
+        "https://generativelanguage.googleapis.com",
+        {"GOOGLE_GEMINI_BASE_URL": ""},  # Google's SDKs, and gemini-cli
+    ),
 }
 
-_APIS: Mapping[tuple[str, str], Api] = {
-    ("anthropic", "/v1/messages"): "messages",
-    ("openai", "/chat/completions"): "chat",
-    ("openai", "/responses"): "responses",
-}
+_ENDS: Mapping[str, Api] = {"/v1/messages": "messages", "/chat/completions": "chat", "/responses": "responses"}
+"""How the paths of requests for a reply end, at whatever address: gateways and clouds have paths of their own."""
+
+_GEMINI_PATH = re.compile(r"/models/([^/:]+):(?:generateContent|streamGenerateContent)$")
+
+
+class Endpoint(NamedTuple):
+    """What a request for a reply is sent to. ``model``: the model that the path names; "": the body names it."""
+
+    api: Api
+    model: str = ""
+
+
 _SESSION_HEADERS = ("x-session-id", "session_id", "session-id", "conversation_id")
 
 
-def api_of(provider: str, path: str) -> Api | None:
-    """The API of a request to ``path``; None if it is passed through unchanged, such as a request to count tokens."""
-    return _APIS.get((provider, path))
+def endpoint_at(path: str) -> Endpoint | None:
+    """What a request to ``path`` of any server asks; None if it is passed through, such as one to count tokens."""
+    for end, api in _ENDS.items():
+        if path.endswith(end):
+            return Endpoint(api)
+    found = _GEMINI_PATH.search(path)
+    return None if found is None else Endpoint("gemini", unquote(found[1]))
+
+
+def path_for(provider: str, path: str, upstream: str) -> str:
+    """The path under ``upstream`` for what a program asked of the proxy under ``path``.
+
+    Programs differ in whether the base URL that they are given ends with the version: Anthropic's SDKs and goose
+    expect one without, OpenAI's SDKs and Vercel's AI SDK one with it. It must stand in the address once.
+    """
+    if provider == "gemini":
+        return path  # it has several versions, and each program asks for its own
+    plain = path.removeprefix("/v1")
+    if provider == "openai":
+        return plain  # its upstream ends with the version, or is a gateway's, which may have none
+    return plain if upstream.endswith("/v1") else f"/v1{plain}"
 
 
 def normal_path(path: str) -> str | None:
@@ -83,12 +128,7 @@ def branch_of(body: Mapping[str, Any], parts: Iterable[Part]) -> str:
     Histories differ in their tools or in their first call; nothing in a history is replaced before its first call.
     """
     given = body.get("tools")
-    tools = [_name(tool) for tool in given if isinstance(tool, Mapping)] if isinstance(given, list) else []
+    kinds = [str(tool.get("type")) for tool in given if isinstance(tool, Mapping)] if isinstance(given, list) else []
+    tools = [*tools_in(body), *kinds]
     first = next((part.id for part in parts if part.kind == "call" and part.id), "")
     return hashlib.sha256(json.dumps([tools, first]).encode()).hexdigest()[:16]
-
-
-def _name(tool: Mapping[str, Any]) -> str:
-    function = tool.get("function")
-    named = function if isinstance(function, Mapping) else tool
-    return str(named.get("name") or tool.get("type"))

@@ -25,16 +25,15 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ctxfs.adapters.rewriting import MOST_BODY_BYTES, MOST_REFUSAL_BYTES, REFUSED, Rewriting, Sent
 from ctxfs.adapters.serve.bodies import TooLarge, beginning_of, whole_body
-from ctxfs.adapters.serve.calls import BASE_URLS, api_of, normal_path, thread_of
+from ctxfs.adapters.serve.calls import PROVIDERS, Endpoint, endpoint_at, normal_path, path_for, thread_of
 from ctxfs.adapters.serve.metering import FREE, Meter, MeteredCall
+from ctxfs.adapters.serve.rewriting import MOST_BODY_BYTES, MOST_REFUSAL_BYTES, REFUSED, Rewriting, Sent
 from ctxfs.adapters.serve.savings import Savings
 from ctxfs.agent.llm.sse import UsageReader
 from ctxfs.context.history.files import run_alone
 from ctxfs.context.history.history import History
 from ctxfs.context.history.pool import Histories
-from ctxfs.context.history.views import Api
 from ctxfs.context.history.wire import tools_in
 from ctxfs.errors import BudgetSpent, CtxfsError
 from ctxfs.eviction.events import ContextEvent, Evicted
@@ -86,6 +85,7 @@ class Proxy:
         upstreams: the base URL that each provider's requests go to; by default, the provider's own.
         session_id: the session of requests that name no conversation; None creates a new one.
         store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
+        requests: how many requests came so far.
         one_session: all requests belong to ``session_id``, whatever conversation they name.
         each_tool_keeps: how many results of each tool stay, as ``keep_recent`` for the tools that requests name; None:
             only what ``settings`` say.
@@ -106,6 +106,7 @@ class Proxy:
     one_session: bool = False
     each_tool_keeps: int | None = None
     meter: Meter | None = None
+    requests: int = 0
     savings: Savings = field(default_factory=Savings)
     _token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     _stores: SessionStores = field(init=False)
@@ -136,7 +137,13 @@ class Proxy:
         listening = socket.create_server(("127.0.0.1", 0))
         self._port = listening.getsockname()[1]
         config = uvicorn.Config(
-            self.app, log_config=None, access_log=False, timeout_graceful_shutdown=1, server_header=False
+            self.app,
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=1,
+            server_header=False,
+            log_level="error",
+            ws="none",  # a program that tries a WebSocket first is no news
         )
         config.load()  # here, since importing blocks: on files, and on imports in other threads
         self._client = httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False)
@@ -172,8 +179,12 @@ class Proxy:
     @property
     def environment(self) -> dict[str, str]:
         """The environment variables that make a program send its requests here."""
-        urls = {name: f"http://127.0.0.1:{self._port}/{self._token}{given.path}" for name, given in BASE_URLS.items()}
-        return {variable: urls[name] for name, given in BASE_URLS.items() for variable in given.variables}
+        base = f"http://127.0.0.1:{self._port}/{self._token}"
+        return {
+            variable: f"{base}{given.path}{version}"
+            for given in PROVIDERS.values()
+            for variable, version in given.variables.items()
+        }
 
     @property
     def app(self) -> ASGIApp:
@@ -185,23 +196,25 @@ class Proxy:
                 yield
 
         async def forward(request: Request) -> Response:
-            for name, given in BASE_URLS.items():
+            for name, given in PROVIDERS.items():
                 head = f"/{self._token}{given.path}"
                 path = str(request.scope.get("raw_path", b"").decode("ascii"))
                 rest = normal_path(path.removeprefix(head)) if path.startswith(f"{head}/") else None
                 if rest is not None:
-                    api = api_of(name, rest) if request.method == "POST" else None
-                    return self._refusal(request, rest, api) or await self._forward(request, name, rest, api)
+                    self.requests += 1
+                    address = f"{self._upstream(name)}{path_for(name, rest, self._upstream(name))}"
+                    to = endpoint_at(address) if request.method == "POST" else None
+                    return self._refusal(request, rest, to) or await self._forward(request, address, to)
             return _error(404, "not_found_error", "not a path of this proxy")
 
         return Starlette(routes=[Route("/{path:path}", forward, methods=_METHODS)], lifespan=lifespan)
 
-    async def _forward(self, request: Request, provider: str, path: str, api: Api | None) -> Response:
+    async def _forward(self, request: Request, address: str, to: Endpoint | None) -> Response:
         query = request.scope["query_string"].decode("ascii")
-        url = f"{self._upstream(provider)}{path}{f'?{query}' if query else ''}"
+        url = f"{address}?{query}" if query else address
         try:
-            if api is not None:
-                return await self._replied(request, url, api)
+            if to is not None:
+                return await self._replied(request, url, to)
             headers = _forwarded_headers(request)
             if (length := request.headers.get("content-length")) is not None:
                 headers.append(("content-length", length))
@@ -216,22 +229,22 @@ class Proxy:
         except httpx2.RequestError as error:
             return _error(502, "api_error", f"{httpx2.URL(url).host} cannot be reached: {error}")
 
-    def _refusal(self, request: Request, path: str, api: Api | None) -> Response | None:
+    def _refusal(self, request: Request, path: str, to: Endpoint | None) -> Response | None:
         """Why a request is not sent on, whatever is in it; None: it is sent."""
         if "content-length" in request.headers and "transfer-encoding" in request.headers:
             reason = "the request has content-length and transfer-encoding: send one of them"
             return _error(400, "invalid_request_error", reason, {"connection": "close"})
-        if self.meter is not None and api is None and request.method == "POST" and not path.endswith(FREE):
+        if self.meter is not None and to is None and request.method == "POST" and not path.endswith(FREE):
             reason = "what this request costs is not known, so it is not sent while costs are measured"
             return _error(403, "permission_error", reason)
         return None
 
-    async def _replied(self, request: Request, url: str, api: Api) -> Response:
+    async def _replied(self, request: Request, url: str, to: Endpoint) -> Response:
         """Rewrite and send a request for a reply; do so once more if it is refused for a reason that can be mended."""
         raw = await whole_body(request.stream(), MOST_BODY_BYTES)
         headers = dict(request.headers)
-        sent = await to_thread.run_sync(self._rewriting.rewrite, raw, api, headers)
-        answer, metered = await self._send_call(request, url, raw, sent, api)
+        sent = await to_thread.run_sync(self._rewriting.rewrite, raw, to, headers)
+        answer, metered = await self._send_call(request, url, raw, sent, to)
         if sent is not None and answer.status_code in REFUSED:
             pieces = answer.aiter_raw()
             refusal = await beginning_of(pieces, MOST_REFUSAL_BYTES)
@@ -240,18 +253,18 @@ class Proxy:
             if not await to_thread.run_sync(self._rewriting.mends, sent, answer.status_code, refusal, encodings):
                 return _Forwarded.of(answer, _all_of(refusal, pieces))
             await answer.aclose()
-            sent = await to_thread.run_sync(self._rewriting.rewrite, raw, api, headers)
-            answer, metered = await self._send_call(request, url, raw, sent, api)
+            sent = await to_thread.run_sync(self._rewriting.rewrite, raw, to, headers)
+            answer, metered = await self._send_call(request, url, raw, sent, to)
         return _Forwarded.of(answer, self._answer(answer, sent, metered))
 
     async def _send_call(
-        self, request: Request, url: str, raw: bytes, sent: Sent | None, api: Api
+        self, request: Request, url: str, raw: bytes, sent: Sent | None, to: Endpoint
     ) -> tuple[httpx2.Response, MeteredCall | None]:
         """Send a request for a reply: ``raw`` as it came if it could not be rewritten. Raises ``BudgetSpent``."""
         headers = _forwarded_headers(request)
         metered = None
         if self.meter is not None:
-            metered = await to_thread.run_sync(partial(_begun, self.meter, api, raw, sent))
+            metered = await to_thread.run_sync(partial(_begun, self.meter, to, raw, sent))
             if sent is not None:
                 sent = replace(sent, content=metered.content)
         try:
@@ -271,7 +284,7 @@ class Proxy:
         return await self._client.send(outgoing, stream=True)
 
     def _upstream(self, provider: str) -> str:
-        return self.upstreams.get(provider, BASE_URLS[provider].upstream).rstrip("/")
+        return self.upstreams.get(provider, PROVIDERS[provider].upstream).rstrip("/")
 
     async def _answer(
         self, answer: httpx2.Response, sent: Sent | None, metered: MeteredCall | None
@@ -316,11 +329,11 @@ def _forwarded_headers(request: Request) -> list[tuple[str, str]]:
     return [(name, value) for name, value in request.headers.items() if name not in _NOT_FORWARDED]
 
 
-def _begun(meter: Meter, api: Api, raw: bytes, sent: Sent | None) -> MeteredCall:
+def _begun(meter: Meter, to: Endpoint, raw: bytes, sent: Sent | None) -> MeteredCall:
     """Tell the meter of a request that is about to be sent. Raises ``BudgetSpent``."""
     if sent is None:
-        return meter.began(api, None, raw, place="")
-    return meter.began(api, sent.body, sent.content, place=f"{sent.history.session_id} {sent.branch}")
+        return meter.began(to.api, None, raw, place="")
+    return meter.began(to.api, sent.body, sent.content, place=f"{sent.history.session_id} {sent.branch}")
 
 
 async def _ended(

@@ -151,7 +151,7 @@ class UsageReader:
         return (usage, self._model) if usage else None
 
     def _take(self, data: bytes) -> None:
-        if b'"usage"' not in data:
+        if b'"usage' not in data:
             return
         try:
             event = json_codec.loads(data)
@@ -160,9 +160,9 @@ class UsageReader:
         for said in (event, *(event.get(key) for key in ("message", "response"))) if isinstance(event, dict) else ():
             if not isinstance(said, Mapping):
                 continue
-            usage = said.get("usage")
+            usage = said.get("usage") or said.get("usageMetadata")  # Gemini's
             self._usage |= {key: value for key, value in (usage or {}).items() if value is not None}
-            self._model = said.get("model") or self._model
+            self._model = said.get("model") or said.get("modelVersion") or self._model
 
 
 async def event_data(response: StreamedResponse) -> AsyncGenerator[bytes, None]:

@@ -282,6 +282,13 @@ class History:
         """
         return self.rewritten("responses", body, branch=branch)[0]
 
+    def gemini(self, body: Body, *, branch: str = "") -> Body:
+        """``messages`` for a request to Gemini's ``generateContent``, as its JSON is: names in camel case.
+
+        Its parts with a thought signature stay as they are.
+        """
+        return self.rewritten("gemini", body, branch=branch)[0]
+
     async def amessages(self, body: Body, *, branch: str = "") -> Body:
         """``messages``, awaited."""
         return await to_thread.run_sync(partial(self.messages, body, branch=branch))
@@ -293,6 +300,10 @@ class History:
     async def aresponses(self, body: Body, *, branch: str = "") -> Body:
         """``responses``, awaited."""
         return await to_thread.run_sync(partial(self.responses, body, branch=branch))
+
+    async def agemini(self, body: Body, *, branch: str = "") -> Body:
+        """``gemini``, awaited."""
+        return await to_thread.run_sync(partial(self.gemini, body, branch=branch))
 
     def rewritten(self, api: Api, body: Body, *, branch: str = "", overhead_tokens: int = 0) -> tuple[Body, Edits]:
         """Return what the method named ``api`` returns, and the edits in it.

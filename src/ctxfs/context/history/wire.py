@@ -1,4 +1,4 @@
-"""What the views of the three wire formats share: reading and rewriting a request's list of messages. Pure."""
+"""What the views of the wire formats share: reading and rewriting a request's list of messages. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -40,12 +40,12 @@ def messages_in(body: Body, key: str) -> list[Mapping[str, Any]]:
 
 
 def tools_in(body: Body) -> list[str]:
-    """The names of the tools in the body of a request to any of the three APIs."""
+    """The names of the tools in the body of a request to any of the APIs."""
     found = body.get("tools")
     return tool_names([to_plain(tool) for tool in found]) if isinstance(found, list | tuple) else []
 
 
-_METHODS = {"messages": "messages() or chat()", "input": "responses()"}
+_METHODS = {"messages": "messages() or chat()", "input": "responses()", "contents": "gemini()"}
 """The methods that take a body with a list under this key."""
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxfs.adapters.serve.bodies import TooLarge, unpacked
-from ctxfs.adapters.serve.calls import branch_of
+from ctxfs.adapters.serve.calls import Endpoint, branch_of
 from ctxfs.adapters.serve.savings import Savings
 from ctxfs.agent.llm.bound_thinking import ThinkingDropper, beta_headers
 from ctxfs.context.history.history import History
 from ctxfs.context.history.parts import Edits
-from ctxfs.context.history.views import VIEWS, Api
+from ctxfs.context.history.views import VIEWS
 from ctxfs.errors import ConfigError, CtxfsError, SessionError, StorageError
 from ctxfs.messages.base import Usage
 from ctxfs.messages.overflow import too_long
@@ -42,7 +42,7 @@ Bill = tuple[dict[str, Any], str | None]
 class Sent:
     """A request that was rewritten, or could have been. ``content``: the bytes to send for ``body``."""
 
-    api: Api
+    to: Endpoint
     history: History
     branch: str
     model: str
@@ -63,7 +63,7 @@ class Rewriting:
     _dropper: ThinkingDropper = field(default_factory=ThinkingDropper)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def rewrite(self, raw: bytes, api: Api, headers: Mapping[str, str]) -> Sent | None:
+    def rewrite(self, raw: bytes, to: Endpoint, headers: Mapping[str, str]) -> Sent | None:
         """The request to send; None if it cannot be rewritten, and is sent as it came: ``savings`` say why.
 
         ``headers`` have lower-case names.
@@ -73,7 +73,7 @@ class Rewriting:
 
         """
         try:
-            return self._rewritten(raw, api, headers)
+            return self._rewritten(raw, to, headers)
         except TooLarge:
             raise
         except _SHOWN as error:
@@ -86,17 +86,17 @@ class Rewriting:
             self._problem(packed if encoding else "its body is not JSON")
         return None
 
-    def _rewritten(self, raw: bytes, api: Api, headers: Mapping[str, str]) -> Sent:
+    def _rewritten(self, raw: bytes, to: Endpoint, headers: Mapping[str, str]) -> Sent:
         body = json_codec.loads(unpacked(raw, headers.get("content-encoding"), MOST_BODY_BYTES))
-        parts = VIEWS[api].parts_of(body)
-        model = str(body.get("model", ""))
+        parts = VIEWS[to.api].parts_of(body)
+        model = to.model or str(body.get("model", ""))
         branch = branch_of(body, parts)
         history = self.history_of(model, headers, body)
-        new, edits = history.rewritten(api, body, branch=branch)
-        if api == "messages":
+        new, edits = history.rewritten(to.api, body, branch=branch)
+        if to.api == "messages":
             new = self._dropper.asking(new)
         content = raw if new is body else json_codec.dumps(new)
-        return Sent(api, history, branch, model, edits, new, content)
+        return Sent(to, history, branch, model, edits, new, content)
 
     def headers_of(self, sent: Sent, raw: bytes, headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """The headers to send with ``sent``, made of those that came with ``raw``; their names are lower-case."""
@@ -117,7 +117,7 @@ class Rewriting:
         """Whether a second try may succeed: the prompt was too long and can be cut, or can do without its thinking."""
         try:
             text = unpacked(refusal, encodings, MOST_REFUSAL_BYTES).decode()
-            if sent.api == "messages" and self._dropper.refused(sent.body, text):
+            if sent.to.api == "messages" and self._dropper.refused(sent.body, text):
                 return True
             said = too_long(text, status=status)
             if said is not None:

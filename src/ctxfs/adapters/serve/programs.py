@@ -1,0 +1,61 @@
+"""What the proxy knows of programs: how they are told where it is, and which of their tools opens a file. Pure."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import NamedTuple
+
+
+class Program(NamedTuple):
+    """A program that people run.
+
+    ``read_tool``: its own tool that opens the file which a placeholder names, wherever that is. ``options``: those that
+    tell it the proxy's address, with the variables of ``Proxy.environment`` in braces; (): its environment is enough.
+    """
+
+    read_tool: str
+    options: tuple[str, ...] = ()
+
+
+ANY = Program("Read")
+"""A program that is not known: it takes its base URL from its environment, as the SDKs do."""
+
+PROGRAMS: Mapping[str, Program] = {
+    "claude": Program("Read"),
+    # Codex takes no base URL from its environment; its shell is all it has to open files with.
+    "codex": Program("exec_command", ("-c", 'openai_base_url="{OPENAI_BASE_URL}"')),
+    "opencode": Program("read"),
+    # Its read_file opens files of the workspace only.
+    "gemini": Program("run_shell_command"),
+    "goose": Program("shell"),
+}
+"""By the name of the command."""
+
+_PACKAGES = {"@openai/codex": "codex", "@anthropic-ai/claude-code": "claude", "opencode-ai": "opencode"}
+_PACKAGES |= {"@google/gemini-cli": "gemini"}
+_STARTERS = frozenset({"npx", "bunx", "pnpx"})
+"""Programs that run a package of npm, whose name follows their own options."""
+
+
+def program_of(command: Sequence[str]) -> Program:
+    """The program that ``command`` runs."""
+    return PROGRAMS.get(_name(command[_place(command)]), ANY)
+
+
+def told(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """The command to run instead of ``command``, so that its program finds the proxy."""
+    after = _place(command) + 1
+    options = [option.format_map(environment) for option in program_of(command).options]
+    return [*command[:after], *options, *command[after:]]
+
+
+def _place(command: Sequence[str]) -> int:
+    """Where the name of the program stands."""
+    if _name(command[0]) not in _STARTERS:
+        return 0
+    return next((n for n, word in enumerate(command[1:], 1) if not word.startswith("-")), 0)
+
+
+def _name(word: str) -> str:
+    """The name of a command without its folder and suffix; of a package of npm, the name of its command."""
+    package = f"@{word[1:].partition('@')[0]}" if word.startswith("@") else word.partition("@")[0]
+    return _PACKAGES.get(package) or PurePath(package).name.removesuffix(".exe").removesuffix(".cmd")
