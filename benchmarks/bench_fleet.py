@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from ctxfs import ContextFileSystem
 from ctxfs.storage import NewFile
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.stores import ObjectStore, ReadCache, open_bucket
 from ctxfs.stores.objects.bucket import ObstoreBucket
 from session_items import user_message
@@ -86,7 +87,7 @@ def content() -> bytes:
 
 async def commit_ratio(on: Counted, commits: int) -> tuple[float, float]:
     """Milliseconds of a bare put-if-absent, and of a commit."""
-    store = ObjectStore(on, uuid4().hex)
+    store = ThreadedStore(ObjectStore(on, uuid4().hex))
     await store.open(create=True, write=True)
     bare: list[float] = []
     durable: list[float] = []
@@ -115,11 +116,11 @@ async def bare_seconds(on: Counted) -> float:
 
 
 async def sessions_seconds(on: Counted) -> float:
-    stores = [ObjectStore(on, uuid4().hex) for _ in range(SESSIONS)]
+    stores = [ThreadedStore(ObjectStore(on, uuid4().hex)) for _ in range(SESSIONS)]
     for store in stores:
         await store.open(create=True, write=True)
 
-    async def write(store: ObjectStore) -> None:
+    async def write(store: ThreadedStore) -> None:
         for number in range(COMMITS):
             await store.commit([NewFile(name=f"f{number}", chunks=[content()])], lambda: b"line\n")
 
@@ -156,13 +157,13 @@ async def taking_up(on: Counted, items: int) -> tuple[int, float]:
 async def cached_page(on: Counted, folder: Path) -> tuple[int, int]:
     """Requests for a page of 50 KB in the middle of 5 MB: at first, and again."""
     session_id = uuid4().hex
-    store = ObjectStore(on, session_id)
+    store = ThreadedStore(ObjectStore(on, session_id))
     await store.open(create=True, write=True)
     await store.commit([NewFile(name="f", chunks=[os.urandom(5_000_000)])], lambda: b"line\n")
     await store.close()
     counts = []
     for _ in range(2):
-        reader = ObjectStore(on, session_id, cache=ReadCache(folder))
+        reader = ThreadedStore(ObjectStore(on, session_id, cache=ReadCache(folder)))
         await reader.open(create=False, write=False)
         on.requests = 0
         await reader.read("f", 2_500_000, 50_000)

@@ -154,7 +154,7 @@ def loop_never_blocks() -> Iterator[Sequence[BlockBusterFunction]]:
         more = [BlockBusterFunction(None, name, scanned_modules="ctxfs") for name in MORE_BLOCKING_CALLS]
         for function in more:
             # Releasing the lock of a session that was dropped waits for nothing.
-            function.can_block_in("ctxfs/storage/session_dir.py", "__del__").can_block_in(*in_place).activate()
+            function.can_block_in("ctxfs/storage/local.py", "__del__").can_block_in(*in_place).activate()
         yield [*blockbuster.functions.values(), *more]
         for function in more:
             function.deactivate()

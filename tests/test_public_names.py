@@ -59,9 +59,9 @@ PUBLIC = {
         usage_by_session usage_by_tool
     """,
     "ctxfs.storage": """
-        Durability FileKind FileStat FileSystem GrowingStore LeaseStore LocalSessions LocalStore MemoryDisk
+        Durability FileKind FileStat FileSystem LocalSessions LocalStore MemoryDisk
         MemoryStore NewFile NoAnswer OsFileSystem RewritingStore SessionFound SessionStores SharedStore Store
-        stores_at
+        ThreadedStore stores_at
     """,
     "ctxfs.stores": """
         Bucket ObjectSessions ObjectStore ObstoreBucket PostgresBucket ReadCache Taken open_bucket session_ids

@@ -20,6 +20,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.memory import MemorySessions
 from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.stores import ObjectSessions, PostgresBucket, ReadCache, open_bucket
 from plain_store import PlainStore
 from session_items import tool_result
@@ -202,14 +203,11 @@ async def test_wrong_input_changes_nothing() -> None:
     assert (await everything(stores))["content call_large"] is not None
 
 
-class PlainSessions:
+class PlainSessions(MemorySessions):
     """Sessions in memory, of which nothing can be removed for good."""
 
-    def __init__(self) -> None:
-        memory = MemorySessions("all")
-        self.url, self.directory = memory.url, memory.directory
-        self.sessions, self.remove = memory.sessions, memory.remove
-        self.store = lambda session_id: PlainStore(memory.store(session_id))
+    def store(self, session_id: str) -> PlainStore:  # type: ignore[override]
+        return PlainStore(super().store(session_id))
 
 
 @pytest.mark.anyio
@@ -303,7 +301,7 @@ async def test_prune_removes_what_killed_writers_left_and_touches_no_other_sessi
     for session_id in ("clean", "killed"):
         async with ContextFileSystem(session_id, store=stores) as fs:
             await fs.writer.store([tool_result(fs, "kept", "call_1")])
-    killed = stores.store("killed")
+    killed = ThreadedStore(stores.store("killed"))
     await killed.open(create=False, write=True)
     bucket.fate = lambda key: "refused" if "/s/" in key else "done"
     with pytest.raises(WriteFailed):

@@ -21,9 +21,10 @@ from ctxfs.session.content.compression import compressor, first_frame, fixed_fra
 from ctxfs.session.content.encoding import RawBytes, decode_blocks
 from ctxfs.session.content.file import ContentFile, IndexChunks
 from ctxfs.session.content.reader import ContentReader, scan_blocks
-from ctxfs.storage.base import NewFile, Store
+from ctxfs.storage.base import NewFile
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.memory import MemoryStore
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.text.jsontext.write_stream import BLOCK
 
 pytestmark = pytest.mark.anyio
@@ -44,12 +45,12 @@ def file_of(content: Content | RawBytes, *, raw: bool, compressed: bool = True) 
 
 async def stored(
     content: Content | RawBytes, *, raw: bool = False, index: bool = True, disk: Path | None = None
-) -> tuple[Store, ContentReader]:
+) -> tuple[ThreadedStore, ContentReader]:
     file = file_of(content, raw=raw)
     files = [NewFile(name=NAME, chunks=file)]
     if file.wants_index and index:
         files.append(NewFile(name=index_name(NAME), chunks=IndexChunks(file), derived=True))
-    store: Store = MemoryStore() if disk is None else LocalStore(disk, "session_1", durability="process")
+    store = ThreadedStore(MemoryStore() if disk is None else LocalStore(disk, "session_1", durability="process"))
     await store.open(create=True, write=True)
     await store.commit(files, lambda: b"")
     return store, ContentReader(store, file.stored)

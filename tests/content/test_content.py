@@ -24,9 +24,10 @@ from ctxfs.session.content.encoding import RawBytes
 from ctxfs.session.content.file import ContentFile, IndexChunks
 from ctxfs.session.content.reader import BlockRange, ContentReader, IndexCache, scan_blocks
 from ctxfs.session.content.stored import Stored
-from ctxfs.storage.base import NewFile, Store
+from ctxfs.storage.base import NewFile
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.memory import MemoryStore
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.text.jsontext.write_stream import BLOCK
 
 pytestmark = pytest.mark.anyio
@@ -60,7 +61,7 @@ def file_of(content: Content | RawBytes, *, raw: bool = False) -> ContentFile:
 
 async def stored(
     content: Content | RawBytes, *, raw: bool = False, index: bool = True, disk: Path | None = None
-) -> tuple[Store, ContentReader]:
+) -> tuple[ThreadedStore, ContentReader]:
     file = file_of(content, raw=raw)
     files = [NewFile(name=NAME, chunks=file)]
     if file.wants_index and index:
@@ -69,8 +70,8 @@ async def stored(
     return store, ContentReader(store, file.stored)
 
 
-async def store_of(files: Sequence[NewFile], disk: Path | None = None) -> Store:
-    store: Store = MemoryStore() if disk is None else LocalStore(disk, "session_1", durability="process")
+async def store_of(files: Sequence[NewFile], disk: Path | None = None) -> ThreadedStore:
+    store = ThreadedStore(MemoryStore() if disk is None else LocalStore(disk, "session_1", durability="process"))
     await store.open(create=True, write=True)
     await store.commit(files, lambda: b"")
     return store
@@ -84,7 +85,9 @@ def encoded(number: int, raw: bool) -> tuple[tuple[NewFile, ...], Stored]:
     return (content, NewFile(name=index_name(NAME), chunks=tuple(IndexChunks(file)), derived=True)), file.stored
 
 
-async def stored_large(number: int, *, raw: bool = False, disk: Path | None = None) -> tuple[Store, ContentReader]:
+async def stored_large(
+    number: int, *, raw: bool = False, disk: Path | None = None
+) -> tuple[ThreadedStore, ContentReader]:
     files, content = encoded(number, raw)
     store = await store_of(files, disk)
     return store, ContentReader(store, content)
@@ -220,7 +223,9 @@ async def test_what_json_cannot_give_back_is_not_stored(value: Any) -> None:
         await stored(({"type": "odd", "value": value},))
 
 
-async def changing_a_byte_is_noticed(data: st.DataObject, text: str, store: Store, reader: ContentReader) -> None:
+async def changing_a_byte_is_noticed(
+    data: st.DataObject, text: str, store: ThreadedStore, reader: ContentReader
+) -> None:
     """Change one byte of the content ``text``: reading it fails, or gives the same text."""
     start = reader.stored.content_offset
     position = data.draw(st.integers(start, start + reader.stored.content_length - 1))

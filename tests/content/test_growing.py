@@ -15,6 +15,7 @@ from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import remove_session
 from ctxfs.storage.memory import MemoryStore
+from ctxfs.storage.threaded import ThreadedStore
 
 pytestmark = pytest.mark.anyio
 
@@ -26,10 +27,10 @@ class FullStore(MemoryStore):
 
     full = False
 
-    async def append(self, name: str, data: bytes, *, sync: bool = False) -> None:
+    def append(self, name: str, data: bytes, *, sync: bool = False) -> None:
         if self.full:
             raise WriteFailed(name, "no space")
-        await super().append(name, data, sync=sync)
+        super().append(name, data, sync=sync)
 
 
 async def growing(recorded: list[Stored]) -> tuple[FullStore, GrowingLog]:
@@ -37,10 +38,11 @@ async def growing(recorded: list[Stored]) -> tuple[FullStore, GrowingLog]:
         recorded.append(stored)
 
     store = FullStore()
-    await store.open(create=True, write=True)
+    threaded = ThreadedStore(store)
+    await threaded.open(create=True, write=True)
     metadata: Mapping[str, Any] = {"tool_name": "Bash"}
     return store, GrowingLog(
-        store,
+        threaded,
         item_id="call_1",
         name=NAME,
         metadata=metadata,
@@ -57,11 +59,11 @@ async def test_a_piece_whose_caller_gave_up_is_there_whole() -> None:
     with anyio.CancelScope() as scope:
         scope.cancel()
         await log.append(b"two\n")
-    assert (await log.reader().load(), await store.read(NAME)) == ("one\ntwo\n", b"one\ntwo\n")
+    assert (await log.reader().load(), store.read(NAME)) == ("one\ntwo\n", b"one\ntwo\n")
     await log.append(b"three\n")
     assert list(await log.reader().lines(1, 9)) == ["one", "two", "three"]
     await log.finish({})
-    assert recorded[0].size_bytes == await store.size(NAME)
+    assert recorded[0].size_bytes == store.size(NAME)
 
 
 @pytest.mark.parametrize(("size", "blocks"), [(RAW_BLOCK, 1), (RAW_BLOCK + 1, 2), (2 * RAW_BLOCK + 1, 3)])
@@ -70,7 +72,7 @@ async def test_content_of_several_blocks_has_a_block_index(size: int, blocks: in
     await log.append(b"x" * size)
     stored = await log.finish({"exit_code": 0})
     assert stored.blocks == blocks
-    assert (index_name(NAME) in await store.names()) == (blocks > 1)
+    assert (index_name(NAME) in store.names()) == (blocks > 1)
     assert stored.metadata == {"tool_name": "Bash", "exit_code": 0, "encoding": "bytes"}
 
 
@@ -84,7 +86,7 @@ async def test_after_a_piece_was_refused_no_other_one_follows() -> None:
     store.full = False
     with pytest.raises(WriteFailed, match="no space"):
         await log.append(b"three\n")
-    assert (await store.read(NAME), await log.reader().load()) == (b"one\n", "one\n")
+    assert (store.read(NAME), await log.reader().load()) == (b"one\n", "one\n")
 
 
 async def test_a_log_that_outlives_its_session_writes_nothing_into_the_next_one(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ctxfs.session.content.file import ContentFile
 from ctxfs.session.content.reader import ContentReader, IndexCache
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.memory import MemoryStore
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.text.jsontext.write_stream import BLOCK
 
 NAME = "tool_result/Read/call_1.txt"
@@ -27,14 +28,15 @@ class CountingStore(MemoryStore):
         super().__init__()
         self.asked: list[int | None] = []
 
-    async def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         if name == NAME:
             self.asked.append(length)
-        return await super().read(name, offset, length)
+        return super().read(name, offset, length)
 
 
 async def stored(content: Content | RawBytes, *, raw: bool = True) -> tuple[CountingStore, ContentReader]:
-    store = CountingStore()
+    counting = CountingStore()
+    store = ThreadedStore(counting)
     await store.open(create=True, write=True)
     file = ContentFile(
         content, item_id="call_1", item_type=ItemType.TOOL_RESULT, name=NAME, raw=raw, offloaded_at=0, extra={}
@@ -43,8 +45,8 @@ async def stored(content: Content | RawBytes, *, raw: bool = True) -> tuple[Coun
     reader = ContentReader(store, file.stored)
     await reader.block_index()  # it lies nowhere: only who may write puts it beside the file
     assert await store.names() == [NAME]
-    store.asked.clear()
-    return store, reader
+    counting.asked.clear()
+    return counting, reader
 
 
 @pytest.mark.parametrize(
@@ -107,8 +109,11 @@ async def test_a_bound_counts_characters_whatever_they_take() -> None:
 async def test_only_content_of_several_blocks_gets_an_index_when_it_is_read() -> None:
     for size, names in ((BLOCK, [NAME]), (BLOCK + 1, [NAME, index_name(NAME)])):
         store, reader = await stored("x" * size)
-        await ContentReader(store, reader.stored, indexes=IndexCache(store, keep=True)).load()
-        assert await store.names() == names
+        store.close()
+        threaded = ThreadedStore(store)
+        await threaded.open(create=False, write=True)
+        await ContentReader(threaded, reader.stored, indexes=IndexCache(threaded, keep=True)).load()
+        assert store.names() == names
 
 
 @pytest.mark.anyio

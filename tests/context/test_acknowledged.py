@@ -139,7 +139,7 @@ def session(store: MemoryStore, counter: TokenCounter = COUNTER) -> Context:
 
 async def trace(context: Context, store: MemoryStore) -> object:
     """All that a refused message could have changed."""
-    return context.items, context.unrecorded, context.open_calls, await store.read_log(), await store.names()
+    return context.items, context.unrecorded, context.open_calls, store.read_log(), store.names()
 
 
 async def play(steps: list[Step]) -> None:

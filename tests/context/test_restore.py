@@ -280,10 +280,10 @@ async def test_what_cannot_be_recorded_stays_out() -> None:
     class Full(MemoryStore):
         full = False
 
-        async def commit(self, files: Any, log: Any) -> None:
+        def commit(self, files: Any, log: Any) -> None:
             if self.full:
                 raise WriteFailed("journal.jsonl", "no space left on device")
-            await super().commit(files, log)
+            super().commit(files, log)
 
     store = Full(ID)
     fs = ContextFileSystem(ID, root_path="/sessions", store=store)

@@ -15,6 +15,7 @@ from ctxfs.session.cleanup.sessions import Clock, Forgotten, carry_out, forget, 
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.memory import MemoryDisk
+from ctxfs.storage.threaded import ThreadedStore
 
 __all__ = [
     "FAST",
@@ -143,7 +144,7 @@ async def wrong_after(root: Path, members: Mapping[str, Member], done: Forgotten
 
 
 async def _wrong_of_removed(root: Path, session_id: str) -> list[str]:
-    store = LocalStore(root, session_id)
+    store = ThreadedStore(LocalStore(root, session_id))
     try:
         await store.open(create=False, write=False)
     except SessionNotFound as error:

@@ -207,14 +207,14 @@ class _Play:
         watched = WatchedStore(self.store.session_id, copied(self.store.disk))
         async with self._fs(watched) as fs:
             watched.crashed.clear()
-            await self.ways.erase(fs, watched, [item_id], self.now)
+            await self.ways.erase(fs, [item_id], self.now)
         if watched.crashed and self.rng.random() < 0.3:
             self.counted["killed within an erasing"] += 1
             between = await self._go_on_with(self.rng.choice(watched.crashed), None)
             await between.close()
             watched = WatchedStore(self.store.session_id, copied(self.store.disk))
             async with self._fs(watched) as fs:
-                await self.ways.erase(fs, watched, [item_id], self.now)
+                await self.ways.erase(fs, [item_id], self.now)
         state = (await self._go_on_with(watched.disk, None)).fs.state
         self.excused |= {gone.item_id for gone in state.removed.values() if gone.erased}
         self.counted["erased"] += 1

@@ -41,11 +41,11 @@ async def prune_silently(fs: ContextFileSystem, disk: MemoryDisk, **settings: An
         disk.files.pop(one.name, None)
 
 
-async def _erase_properly(fs: ContextFileSystem, store: MemoryStore, item_ids: Sequence[str], now: float) -> None:
-    await erase_in(fs, store, item_ids, by="a play", reason="secret", now=now)
+async def _erase_properly(fs: ContextFileSystem, item_ids: Sequence[str], now: float) -> None:
+    await erase_in(fs, item_ids, by="a play", reason="secret", now=now)
 
 
-async def erase_files_only(fs: ContextFileSystem, _: MemoryStore, item_ids: Sequence[str], __: float) -> None:
+async def erase_files_only(fs: ContextFileSystem, item_ids: Sequence[str], _: float) -> None:
     """A broken erasing, for the control: the journal and the archives still have the contents."""
     await remove_contents(fs, dict.fromkeys(item_ids, "control"), by="control")
 
@@ -64,7 +64,7 @@ class Ways:
     """How a play prunes, erases, forks and forgets; as it is meant, unless it is a control."""
 
     prune: Callable[..., Awaitable[None]] = _prune_properly
-    erase: Callable[[ContextFileSystem, MemoryStore, Sequence[str], float], Awaitable[None]] = _erase_properly
+    erase: Callable[[ContextFileSystem, Sequence[str], float], Awaitable[None]] = _erase_properly
     fork: Callable[[Sequence[Record], SessionStarted, int | None], Sequence[Record]] = _fork_properly
     forget: Forget = forget_properly
 
@@ -76,18 +76,18 @@ class WatchedStore(MemoryStore):
         super().__init__(session_id, disk)
         self.crashed: list[MemoryDisk] = []
 
-    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         self.crashed.append(copied(self.disk))
-        await super().commit(files, log)
+        super().commit(files, log)
 
-    async def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
+    def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
         self.crashed.append(copied(self.disk))
-        await super().replace(name, data)
+        super().replace(name, data)
 
-    async def delete(self, names: Sequence[str]) -> None:
+    def delete(self, names: Sequence[str]) -> None:
         for name in names:
             self.crashed.append(copied(self.disk))
-            await super().delete([name])
+            super().delete([name])
 
 
 def copied(disk: MemoryDisk) -> MemoryDisk:

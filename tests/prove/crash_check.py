@@ -21,7 +21,6 @@ from prove.crash_session import (
     INLINE_CHARS,
     ROOT,
     SESSION_ID,
-    DirectStore,
     Expected,
     MakeStore,
     Snapshot,
@@ -64,7 +63,7 @@ async def check(state: State, expected: Expected, fixed: Fixed) -> list[str]:
 
 
 async def _check_reading(disk: CrashDisk, expected: Expected, broken: list[str]) -> _Seen | None:
-    fs = _session(DirectStore(ROOT, SESSION_ID, fs=disk), read_only=True)
+    fs = _session(LocalStore(ROOT, SESSION_ID, fs=disk), read_only=True)
     try:
         await fs.open()
     except SessionNotFound:
@@ -148,7 +147,7 @@ async def _check_index(disk: CrashDisk, seen: _Seen, broken: list[str]) -> None:
 
 async def _check_made(disk: CrashDisk, session_id: str, whole: Snapshot, broken: list[str], *, must: bool) -> None:
     """Look at a session that was imported or forked: whole, or not there."""
-    fs = ContextFileSystem(session_id, root_path=ROOT, store=DirectStore(ROOT, session_id, fs=disk), read_only=True)
+    fs = ContextFileSystem(session_id, root_path=ROOT, store=LocalStore(ROOT, session_id, fs=disk), read_only=True)
     try:
         await fs.open()
     except SessionNotFound:

@@ -3,25 +3,26 @@
 from collections.abc import Callable, Sequence
 
 from ctxfs.storage.base import NewFile
+from ctxfs.storage.local import LocalStore
 from prove.crash_disk import CrashDisk
-from prove.crash_session import ROOT, SESSION_ID, DirectStore, Variant
+from prove.crash_session import ROOT, SESSION_ID, Variant
 
 __all__ = ["CONTROLS"]
 
 
-class _AppendsAfterTornTail(DirectStore):
+class _AppendsAfterTornTail(LocalStore):
     """Does not cut a torn last line off."""
 
-    async def truncate_log(self, length: int) -> None:
+    def truncate_log(self, length: int) -> None:
         pass
 
 
-class _AcknowledgesFirst(DirectStore):
+class _AcknowledgesFirst(LocalStore):
     """Writes to the journal what the commit before was acknowledged for."""
 
     _late = b""
 
-    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         late, lines = self._late, b""
 
         def earlier() -> bytes:
@@ -29,17 +30,20 @@ class _AcknowledgesFirst(DirectStore):
             lines = log()
             return late
 
-        self._opened().commit(files, earlier)
+        super().commit(files, earlier)
         self._late = lines
 
-    async def close(self) -> None:
-        if self._dir is not None:
-            self._opened().commit([], lambda: self._late)
-        await super().close()
+    def close(self) -> None:
+        if self._log is not None:
+            super().commit([], lambda: self._late)
+        super().close()
+
+    def __del__(self) -> None:
+        super().close()  # a store that was dropped, as by a crash, commits nothing
 
 
-def _broken(make: type[DirectStore]) -> Variant:
-    def store(disk: CrashDisk) -> DirectStore:
+def _broken(make: type[LocalStore]) -> Variant:
+    def store(disk: CrashDisk) -> LocalStore:
         return make(ROOT, SESSION_ID, fs=disk)
 
     return Variant(store=store)

@@ -1,6 +1,6 @@
 """A session on a ``CrashDisk``, and what a crash at each moment must and may leave of it."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from ctxfs.session.records import ContentRemoved, Pinned, Restored, Undone
 from ctxfs.session.timeline.back import undone
 from ctxfs.session.timeline.bring_back import bring_back
 from ctxfs.session.timeline.fork import fork_session
-from ctxfs.storage.base import NewFile
 from ctxfs.storage.local import LocalStore
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.jsontext.write_stream import BLOCK
@@ -27,8 +26,8 @@ __all__ = [
     "OPERATIONS",
     "ROOT",
     "SESSION_ID",
-    "DirectStore",
     "Expected",
+    "LocalStore",
     "Moment",
     "Run",
     "Snapshot",
@@ -53,42 +52,6 @@ Snapshot = tuple[tuple[str, bytes, bool], ...]
 """The items of the context: id, content as the model sees it (as JSON), whether it was offloaded."""
 
 
-class DirectStore(LocalStore):
-    """The local store without its worker threads: the same code, some ten times as many states a second."""
-
-    async def open(self, *, create: bool, write: bool) -> None:
-        self._dir = self._open_now(create=create, write=write)
-
-    async def close(self) -> None:
-        if self._dir is not None:
-            opened, self._dir = self._dir, None
-            opened.close()
-
-    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
-        self._opened().commit(files, log)
-
-    async def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
-        self._opened().replace(name, data)
-
-    async def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        return self._opened().read(name, offset, length)
-
-    async def size(self, name: str) -> int:
-        return self._opened().size(name)
-
-    async def names(self, prefix: str = "") -> list[str]:
-        return self._opened().names(prefix)
-
-    async def delete(self, names: Sequence[str]) -> None:
-        self._opened().delete(names)
-
-    async def read_log(self, offset: int = 0) -> bytes:
-        return self._opened().read_log(offset)
-
-    async def truncate_log(self, length: int) -> None:
-        self._opened().truncate_log(length)
-
-
 MakeStore = Callable[[CrashDisk], LocalStore]
 Operation = Callable[["Run"], Awaitable[bool]]
 
@@ -102,7 +65,7 @@ class Variant:
     that is removed goes before its tombstone is there.
     """
 
-    store: MakeStore = lambda disk: DirectStore(ROOT, SESSION_ID, fs=disk)
+    store: MakeStore = lambda disk: LocalStore(ROOT, SESSION_ID, fs=disk)
     syncs: Callable[[str, bool], bool] = lambda kind, opening: True
     placeholder_first: bool = False
     file_first: bool = False
@@ -270,7 +233,7 @@ class Run:
         self.now = replace(self.now, must=self.now.must - going, going=self.now.going | going)
         tombstone = ContentRemoved.of(fs.state.stored[item.id], removed_at=0.0, by="test", reason="test")
         if self.variant.file_first:
-            await self.variant_store.delete([tombstone.name])
+            self.variant_store.delete([tombstone.name])
         await fs.writer.journal.remove([tombstone])
         self.now = replace(self.now, gone=self.now.gone | going)
 

@@ -46,6 +46,8 @@ from ctxfs.session.state import SessionState, fold
 from ctxfs.session.transfer.archive import ArchiveReader
 from ctxfs.session.transfer.sessions import _examine, _take_in
 from ctxfs.storage.memory import MemoryDisk, MemoryStore
+from ctxfs.storage.threaded import ThreadedStore
+from ctxfs.storage.threads import without_threads
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.jsontext.path import select_lines
 from ctxfs.tools.base import Tool
@@ -191,21 +193,15 @@ def content(data: bytes) -> None:
     with suppress(ValueError):
         parse_header(body)
     store = _store(b"", {stored.name: body})
-    _now(_read(store, stored))
+    _wait(_read(store, stored))
     if _chosen(data):
         _wait(_verify(store))
 
 
-def _now(work: Coroutine[Any, Any, None]) -> None:
-    """Run what waits for nothing: a store in memory and a content of one block never do."""
-    with suppress(StopIteration):
-        work.send(None)
-        raise AssertionError("it waits for something")
-
-
 def _wait(work: Coroutine[Any, Any, T]) -> T:
     """Run what may wait, on a loop that lives as long as the process."""
-    return _loop().run_until_complete(work)
+    with without_threads():
+        return _loop().run_until_complete(work)
 
 
 @cache
@@ -220,7 +216,8 @@ def _store(log: bytes, files: dict[str, bytes] | None = None) -> MemoryStore:
     return MemoryStore("s", MemoryDisk(files=files or {}, log=bytearray(log), exists=True))
 
 
-async def _read(store: MemoryStore, stored: Stored) -> None:
+async def _read(in_memory: MemoryStore, stored: Stored) -> None:
+    store = ThreadedStore(in_memory)
     await store.open(create=False, write=False)
     reader = ContentReader(store, stored)
 
@@ -295,12 +292,13 @@ class _Reader(ArchiveReader):
 
 
 async def _import(reader: _Reader) -> None:
-    store = MemoryStore("s")
+    in_memory = MemoryStore("s")
+    store = ThreadedStore(in_memory)
     await store.open(create=True, write=True)
-    target: Any = store
-    await _take_in(reader, target, "s")
+    target: Any = reader
+    await _take_in(target, store, "s")
     await store.close()
-    await _resume(store)
+    await _resume(in_memory)
 
 
 # What models write ---------------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def _remove(root: Path, at: int, *, in_place: bool) -> bool:
             if in_place:
                 remove_hidden(port, port.open_root(root), REMOVED)
             else:
-                LocalStore(root, REMOVED, fs=port).remove_now()
+                LocalStore(root, REMOVED, fs=port).remove()
         finally:
             os._exit(0)
     return os.WIFSIGNALED(os.waitpid(pid, 0)[1])

@@ -19,14 +19,11 @@ class Equivalent:
 
 
 _LAYOUT, _INDEX, _TEMP = "messages/names.py", "session/index.py", "storage/temp_files.py"
-_SESSION, _FILES = "storage/session_dir.py", "storage/files.py"
+_LOCAL, _FILES = "storage/local.py", "storage/files.py"
 _HINT = "a hint, that the system may begin to write: the sync after it is what counts"
 _PIECE = "only how much is compared at a time"
 _SAME = "a short cut: what follows comes to the same"
 _CACHE = "what is not kept is read or opened again: only time"
-_THREAD_READS = """if isinstance(self._store, ThreadStore):  # what was just read is in the cache
-            forms = self._store.pieces(self.stored.name, ((start, end - start) for start, end in spans))
-            return self._verified(index, numbers, forms)"""
 _RUN = "only how much is read and searched at a time"
 _BEGUN = "only whether it is described in a thread meanwhile"
 _NO_PLACE = "text that is in memory has no place in the file, and nobody asks for it"
@@ -97,7 +94,6 @@ EQUIVALENT = (
     Equivalent(
         "session/content/reader.py", "READ_AHEAD_BLOCKS = 4", "4", ("5", "3"), "only how much is read at a time"
     ),
-    Equivalent("session/content/reader.py", _THREAD_READS.partition("\n")[0], _THREAD_READS, ("pass",), "slower"),
     Equivalent(
         "session/content/reader.py",
         "return decode() if self.stored.size_bytes <= BLOCK else await run_in_steps(decode)",
@@ -127,9 +123,9 @@ EQUIVALENT = (
         ("1",),
         "an index is written as the session is opened, and its size is known from then on",
     ),
-    Equivalent(_SESSION, "self._temp_number += 1", "+=", ("-=",), _UNIQUE),
-    Equivalent(_SESSION, "self._temp_number += 1", "1", ("2",), _UNIQUE),
-    Equivalent(_SESSION, "self._temp_number = 0", "0", ("1",), _UNIQUE),
+    Equivalent(_LOCAL, "self._temp_number += 1", "+=", ("-=",), _UNIQUE),
+    Equivalent(_LOCAL, "self._temp_number += 1", "1", ("2",), _UNIQUE),
+    Equivalent(_LOCAL, "self._temp_number = 0", "0", ("1",), _UNIQUE),
     Equivalent(
         "storage/lock_file.py",
         "self._fs.unlock(self._fd)",
@@ -158,7 +154,6 @@ EQUIVALENT = (
         _CACHE,
     ),
     Equivalent("session/content/reader.py", "LONGEST_RUN_BLOCKS = 112", "112", ("56", "224"), _RUN),
-    Equivalent("session/content/reader.py", "LONGEST_RUN_AT_ONCE = 28", "28", ("29", "27"), _RUN),
     Equivalent(
         "messages/readable.py",
         'size = len(data) * 3 // 4 - data[-2:].count("=") if source.get("type") == "base64" else len(data)',

@@ -23,7 +23,7 @@ class Removal:
 
 
 _TEMP, _DIRS, _LOG = "storage/temp_files.py", "storage/directories.py", "storage/log_file.py"
-_SESSION, _LOCAL, _PORT, _BASE = "storage/session_dir.py", "storage/local.py", "storage/port.py", "storage/base.py"
+_LOCAL, _PORT, _BASE = "storage/local.py", "storage/port.py", "storage/base.py"
 _FILES, _JOURNAL, _INDEX = "storage/files.py", "session/journal.py", "session/index.py"
 _CONTENT, _ENCODING, _RECOVERY = "session/content/reader.py", "session/content/encoding.py", "session/recovery.py"
 _COMPRESSION, _CHECKING = "session/content/compression.py", "session/content/checking.py"
@@ -37,48 +37,46 @@ SYNCS = (
     ),
     Removal(
         "of a directory's new names",
-        _SESSION,
+        _LOCAL,
         'with writing("/".join(directory)):\n                self._directories.sync(directory)\n        for',
         "pass\n\n        for",
     ),
     Removal(
         "of a file that is replaced",
-        _SESSION,
-        "isinstance(data, bytes) else data, durable=True)",
-        "isinstance(data, bytes) else data, durable=False)",
+        _LOCAL,
+        "temp = self._write_temp(dir_fd, chunks, durable=True)",
+        "temp = self._write_temp(dir_fd, chunks, durable=False)",
     ),
     Removal(
         "of a replaced file's name",
-        _SESSION,
+        _LOCAL,
         "rename_temp(self._fs, dir_fd, temp, parts[-1])\n            self._directories.sync(parts[:-1])",
         "rename_temp(self._fs, dir_fd, temp, parts[-1])",
     ),
     Removal(
         "of names that are taken back",
-        _SESSION,
+        _LOCAL,
         "parts[-1])\n                self._directories.sync(parts[:-1])",
         "parts[-1])",
     ),
     Removal(
-        "of a growing file", _SESSION, "if sync and self._sync_enabled:\n                    self._fs.sync(fd)", "pass"
+        "of a growing file", _LOCAL, "if sync and self._sync_enabled:\n                    self._fs.sync(fd)", "pass"
     ),
-    Removal("of a growing file's name", _SESSION, "self._directories.sync(tuple(above))", "pass"),
+    Removal("of a growing file's name", _LOCAL, "self._directories.sync(tuple(above))", "pass"),
     Removal(
         "of names that are deleted",
-        _SESSION,
+        _LOCAL,
         'with writing("/".join(directory)):\n                    self._directories.sync(directory)',
         "pass",
     ),
     Removal(
         "of names that a fork shares",
-        _SESSION,
+        _LOCAL,
         'with self._writing(), writing("/".join(directory)):\n                self._directories.sync(directory)',
         "pass",
     ),
     Removal("of a removed session's hidden name", "storage/removal.py", "fs.sync(root_fd)", "pass"),
-    Removal(
-        "of what a dead writer left", _SESSION, "if self._sync_enabled:\n            self._fs.sync(dir_fd)", "pass"
-    ),
+    Removal("of what a dead writer left", _LOCAL, "if self._sync_enabled:\n            self._fs.sync(dir_fd)", "pass"),
     Removal("of a journal that is opened", _LOG, "self._sync(self._fd)", "pass"),
     Removal("of an opened journal's name", _LOG, "self._sync(dir_fd)", "pass"),
     Removal(
@@ -103,7 +101,12 @@ SYNCS = (
     Removal("of a directory above a new one", _DIRS, "self._fs.sync(parent)", "pass"),
     Removal("of directories, in one place", _DIRS, "            self._fs.sync(fd)\n", "            pass\n"),
     Removal("of what is above a new root", _DIRS, "            fs.sync(parent)", "            pass"),
-    Removal("of a new session's name", _LOCAL, "self._sync_handle(root_fd)  #", "pass  #"),
+    Removal(
+        "of a new session's name",
+        _LOCAL,
+        "before this\n                    self._fs.sync(root_fd)",
+        "before this\n                    pass",
+    ),
     Removal("of a file outside of sessions", _FILES, "[data], sync=True)", "[data], sync=False)"),
     Removal("of the name of a file outside of sessions", _FILES, "port.sync(dir_fd)", "pass"),
     Removal(
@@ -114,11 +117,10 @@ SYNCS = (
     Removal("of an import's name", "storage/new_session.py", "fs.sync(root_fd)", "pass"),
     Removal(
         "of contents that are published",
-        _SESSION,
-        "file.chunks, durable=True), parts, done)",
-        "file.chunks, durable=False), parts, done)",
+        _LOCAL,
+        "file.chunks, durable=True)",
+        "file.chunks, durable=False)",
     ),
-    Removal("of a new session's name, in one place", _LOCAL, "if self._sync:\n            self._fs.sync(fd)", "pass"),
     Removal("of a growing file that ends", "session/content/growing.py", 'b"", sync=True', 'b"", sync=False'),
 )
 
@@ -235,14 +237,14 @@ CONTAINMENT = (
     Removal(
         "taking the lock to write",
         _LOCAL,
-        "the directory was removed\n                    opened.take_lock()",
-        "the directory was removed\n                    pass",
+        "if self._take_lock(root_fd, dir_fd):\n                        return\n",
+        "return\n",
     ),
     Removal(
         "taking the lock again",
         _LOCAL,
-        "suppress(FileNotFoundError):\n                opened.take_lock()",
-        "suppress(FileNotFoundError):\n                pass",
+        "if self._take_lock(root_fd, dir_fd):\n                        return self._begin_writing(again=True)",
+        "return True",
     ),
     Removal("parts of a name that lead up", _BASE, 'part in {"", ".", ".."} or ', ""),
     Removal("NUL in a name", _BASE, '"\\0" in part or ', ""),
@@ -250,22 +252,25 @@ CONTAINMENT = (
     Removal("names that are too long", _BASE, " or not _fits(part)", ""),
     Removal(
         "names, in commit",
-        _SESSION,
+        _LOCAL,
         "paths = [(check_name(file.name), file) for file in files]",
         'paths = [(tuple(file.name.split("/")), file) for file in files]',
     ),
-    Removal("names, in replace", _SESSION, "parts = check_name(name)", 'parts = tuple(name.split("/"))'),
-    Removal("names, in append", _SESSION, "*above, last = check_name(name)", '*above, last = name.split("/")'),
+    Removal("names, in replace", _LOCAL, "parts = check_name(name)", 'parts = tuple(name.split("/"))'),
+    Removal("names, in append", _LOCAL, "*above, last = check_name(name)", '*above, last = name.split("/")'),
     Removal(
         "names, in delete",
-        _SESSION,
+        _LOCAL,
         "paths = [check_name(name) for name in names]",
         'paths = [tuple(name.split("/")) for name in names]',
     ),
+    Removal("names, in read", _LOCAL, "*directories, last = check_name(name)", '*directories, last = name.split("/")'),
     Removal(
-        "names, in read", _SESSION, "*directories, last = check_name(name)", '*directories, last = name.split("/")'
+        "a session id that is a path",
+        _LOCAL,
+        "self._session_id = check_session_name(session_id)",
+        "self._session_id = session_id",
     ),
-    Removal("a session id that is a path", _LOCAL, "if len(check_name(session_id)) != 1:", "if False:"),
     Removal("a session id that is a path, in any store", _BASE, "if len(check_name(session_id)) != 1:", "if False:"),
     Removal(
         "a session that is looked for by a path",
@@ -332,9 +337,14 @@ CONTAINMENT = (
     Removal(
         "the name of who begins to write", _LOCK, 'write_all(self._fs, self._fd, [b"process %d\\n" % process])', "pass"
     ),
-    Removal("a session that was moved while its lock was released", _LOCAL, "== opened.identity:", "is not None:"),
-    Removal("what a growing file is", _SESSION, "check_file(self._fs, name, self._fs.stat_handle(fd))", "pass"),
-    Removal("what a content is", _SESSION, "            check_file(self._fs, name, status)", "            pass"),
+    Removal(
+        "a session that was moved before its lock was taken",
+        _LOCAL,
+        "return self._fs.stat(root_fd, self._session_id).identity == self._fs.stat_handle(dir_fd).identity",
+        "return True",
+    ),
+    Removal("what a growing file is", _LOCAL, "check_file(self._fs, name, self._fs.stat_handle(fd))", "pass"),
+    Removal("what a content is", _LOCAL, "            check_file(self._fs, name, status)", "            pass"),
     Removal("a file's kind", _DIRS, "if status.kind is not FileKind.FILE:", "if False:"),
     Removal("the journal's kind", _LOG, "if kind is not FileKind.FILE:", "if False:"),
     Removal("a journal that is another file now", _LOG, "status.identity != self._identity or ", ""),
@@ -367,60 +377,60 @@ CONTAINMENT = (
     ),
     Removal(
         "a forked child that closes",
-        _SESSION,
+        _LOCAL,
         "        if self._process != self._fs.process():\n            return",
         "        if False:\n            return",
     ),
     Removal(
         "a forked child that works on",
-        _SESSION,
+        _LOCAL,
         "        if self._process != self._fs.process():\n            raise",
         "        if False:\n            raise",
     ),
     Removal(
         "a forked child that writes",
-        _SESSION,
+        _LOCAL,
         "def _writing(self) -> Iterator[LogFile]:\n        self._check_process()",
         "def _writing(self) -> Iterator[LogFile]:",
     ),
     Removal(
         "a forked child that releases the lock",
-        _SESSION,
-        '"""See ``LeaseStore.release``."""\n        self._check_process()',
-        '"""See ``LeaseStore.release``."""',
+        _LOCAL,
+        "def release(self) -> None:\n        self._check_process()",
+        "def release(self) -> None:",
+    ),
+    Removal(
+        "a forked child that takes the lock",
+        _LOCAL,
+        "def acquire(self) -> bool:\n        self._check_process()",
+        "def acquire(self) -> bool:",
     ),
     Removal(
         "a forked child that reads",
-        _SESSION,
+        _LOCAL,
         "self._check_process()\n        with self._handle_lock:",
         "with self._handle_lock:",
     ),
     Removal(
-        "a closed session that is written",
-        _SESSION,
-        "with self._write_lock:\n            self._check_open()",
-        "with self._write_lock:\n            pass",
-    ),
-    Removal(
-        "a closed session that is read",
-        _SESSION,
-        "with self._handle_lock:\n            self._check_open()",
-        "with self._handle_lock:\n            pass",
+        "a closed session",
+        _LOCAL,
+        'raise SessionClosed(f"session {self._session_id} is not open")',
+        "return -1",
     ),
     Removal(
         "a session for reading that is written",
-        _SESSION,
+        _LOCAL,
         "if self._log is None:\n                raise",
         "if False:\n                raise",
     ),
     Removal(
         "a name that is taken",
-        _SESSION,
+        _LOCAL,
         '                if isinstance(error, FileExistsError):\n                    raise NameTaken("/".join(parts)) from None\n                raise\n',  # noqa: E501
         "                return\n",
     ),
-    Removal("hidden names in a listing", _SESSION, "if is_hidden(name) or path == LOG_NAME:", "if path == LOG_NAME:"),
-    Removal("the journal in a listing", _SESSION, "if is_hidden(name) or path == LOG_NAME:", "if is_hidden(name):"),
+    Removal("hidden names in a listing", _LOCAL, "if is_hidden(name) or path == LOG_NAME:", "if path == LOG_NAME:"),
+    Removal("the journal in a listing", _LOCAL, "if is_hidden(name) or path == LOG_NAME:", "if is_hidden(name):"),
     Removal(
         "a file outside of sessions that is another",
         _FILES,
@@ -515,7 +525,7 @@ CLEANUP = (
     Removal(
         "the journal without what is erased",
         _ERASING,
-        "    if new != log or isinstance(store, SharedStore):",
+        "    if new != log or store.is_shared:",
         "    if False:",
     ),
     Removal(

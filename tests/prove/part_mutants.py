@@ -31,7 +31,7 @@ LEAST_KILLED = 0.9
 WORKERS = min(4, os.cpu_count() or 1)
 """Copies of the project, each with a process that tries mutants in it."""
 _ROOMS = {
-    "storage": "base directories failures files local log_file port session_dir temp_files threads",
+    "storage": "base directories failures files local log_file port temp_files threaded threads",
     "session": "discovery field_types filesystem index item_records journal records recovery state verify writer",
     "session/content": "blocks encoding file growing reader",
     "messages": "names rates readable",

@@ -17,6 +17,7 @@ from ctxfs.messages.names import ENVELOPE, TEXT, Layout, NameAllocator, artifact
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.base import check_name
 from ctxfs.storage.local import LocalStore
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.tools import offload_tool_result, offload_tool_results
 from ctxfs.tools.workspace.artifacts import Artifact
 from ctxfs.tools.workspace.service import KnowledgeService
@@ -155,7 +156,7 @@ async def session_ids(root: Path, raws: Iterable[str]) -> list[str]:
             check_session_id(raw)
         except ConfigError:
             continue
-        store = LocalStore(root, raw, fs=port, durability="process")
+        store = ThreadedStore(LocalStore(root, raw, fs=port, durability="process"))
         try:
             await store.open(create=True, write=True)
         except UnsafePath:

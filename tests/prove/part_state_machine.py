@@ -32,7 +32,7 @@ from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import Tool
 from ctxfs.tools.retrieval import retrieval_tools
 from prove.crash_disk import Captured, CrashDisk, State
-from prove.crash_session import EXPORTS, ROOT, DirectStore
+from prove.crash_session import EXPORTS, ROOT, LocalStore
 from prove.parts import Part, Result, seed_in
 from prove.workers import InlineExecutor, in_order
 from session_items import PLACEHOLDER, claimed_item, evicted, tool_result
@@ -100,7 +100,7 @@ class SessionMachine(RuleBasedStateMachine):
         return ContextFileSystem(
             self._session_id,
             root_path=ROOT,
-            store=DirectStore(ROOT, self._session_id, fs=disk or self._disk),
+            store=LocalStore(ROOT, self._session_id, fs=disk or self._disk),
             clock=lambda: 1.75e9,
             inline_limit_chars=64,
             read_only=read_only,

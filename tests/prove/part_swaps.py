@@ -25,6 +25,7 @@ from ctxfs.errors import CtxfsError
 from ctxfs.messages import CharsCounter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.tools.base import Tool
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
@@ -309,7 +310,7 @@ async def attack(kind: Kind, swapper: Swapper, top: Path, rounds: int) -> tuple[
 class _Following(LocalStore):
     """A broken store: it opens by path, and follows links."""
 
-    async def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         data = (self._root / self._session_id / name).read_bytes()
         return data[offset:] if length is None else data[offset : offset + length]
 
@@ -318,7 +319,7 @@ async def controls(top: Path) -> dict[str, bool]:
     """Whether a link that is followed would be noticed: by what it shows, and by what it changes."""
     ground = Playground(top)
     await ground.build()
-    store = _Following(ground.root, "mine")
+    store = ThreadedStore(_Following(ground.root, "mine"))
     path = top / _CONTENT
     path.unlink()
     path.symlink_to(top / _OTHERS)

@@ -85,10 +85,10 @@ class _Disk(MemoryStore):
 
     full = False
 
-    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         if self.full:
             raise WriteFailed("journal.jsonl", "No space left on device")
-        await super().commit(files, log)
+        super().commit(files, log)
 
 
 @dataclass(slots=True)

@@ -40,10 +40,10 @@ _ID = "session_20260101_000000_aaaaaa"
 class LosingStore(MemoryStore):
     """A store that acknowledges contents and keeps none of them: the checks here have to notice."""
 
-    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         for file in files:
             b"".join(file.chunks)
-        await super().commit([], log)
+        super().commit([], log)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,9 +51,9 @@ class InterruptedStore(MemoryStore):
 
     interrupt: Callable[[], None]
 
-    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         try:
-            await super().commit(files, log)
+            super().commit(files, log)
         except NameTaken:
             self.interrupt()
             raise

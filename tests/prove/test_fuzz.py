@@ -12,6 +12,7 @@ from ctxfs.session.content.reader import ContentReader
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.journal import scan
 from ctxfs.storage.memory import MemoryStore
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.text.jsontext.path import select_lines
 from prove.fuzz_targets import TARGETS, _Reader, framed
 from prove.mutating import mutants
@@ -64,7 +65,7 @@ def test_a_record_of_the_wrong_types_is_damage(record: bytes) -> None:
 
 @pytest.mark.parametrize(("encoding", "blocks", "body"), [("text", 0, b""), ("surrogates", 1, b"a\xf7\nb")])
 async def test_a_record_that_the_content_contradicts_is_damage(encoding: str, blocks: int, body: bytes) -> None:
-    store = MemoryStore()
+    store = ThreadedStore(MemoryStore())
     await store.open(create=True, write=True)
     await store.replace("a", body)
     stored = Stored(

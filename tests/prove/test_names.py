@@ -6,6 +6,7 @@ import pytest
 
 from ctxfs.errors import UnsafePath
 from ctxfs.storage.local import LocalStore
+from ctxfs.storage.threaded import ThreadedStore
 from prove.folding_fs import FoldingFileSystem
 from prove.hostile_ids import CURATED, generated
 from prove.part_names import audit, check_places, claims, controls
@@ -32,11 +33,11 @@ async def test_every_id_reads_back_from_a_file_of_its_own(fast_path: Path) -> No
 
 async def test_a_session_is_opened_by_its_exact_id_where_case_does_not_count(tmp_path: Path) -> None:
     fs = FoldingFileSystem()
-    store = LocalStore(tmp_path, "Session_a", fs=fs)
+    store = ThreadedStore(LocalStore(tmp_path, "Session_a", fs=fs))
     await store.open(create=True, write=True)
     await store.close()
     for create in (False, True):
         with pytest.raises(UnsafePath, match=r"differs .* only in case"):
-            await LocalStore(tmp_path, "session_A", fs=fs).open(create=create, write=create)
+            await ThreadedStore(LocalStore(tmp_path, "session_A", fs=fs)).open(create=create, write=create)
     await store.open(create=False, write=True)
     await store.close()

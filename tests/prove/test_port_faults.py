@@ -6,6 +6,7 @@ import pytest
 
 from ctxfs.errors import ConfigError
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
+from ctxfs.storage.threaded import ThreadedStore
 from failing_fs import as_port
 from prove.faults import ERRORS, Fault, FaultyFileSystem
 from prove.operations import OPERATIONS, SESSION_ID, Bench, Operation, filled
@@ -39,7 +40,7 @@ async def test_a_close_that_fails_releases_the_session_all_the_same(tmp_path: Pa
     await filled(Bench(tmp_path / "root"))
     port = FaultyFileSystem(Fault(kind="error", at=1, for_good=True))
     port.armed = False
-    store = LocalStore(tmp_path / "root", SESSION_ID, fs=as_port(port))
+    store = ThreadedStore(LocalStore(tmp_path / "root", SESSION_ID, fs=as_port(port)))
     await store.open(create=False, write=True)
     port.armed = True
     await store.close()

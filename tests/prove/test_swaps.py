@@ -9,6 +9,7 @@ from ctxfs.errors import UnsafePath
 from ctxfs.messages import CharsCounter
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.local import LocalStore
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.tools.read import read_tool
 from prove.part_swaps import KINDS, Kind, Swapper, attack, controls, kinds, session
 from prove.workers import no_threads
@@ -43,7 +44,7 @@ async def test_a_store_that_follows_links_would_be_noticed(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["journal.jsonl", ".lock"])
 async def test_what_is_written_in_place_has_no_second_name(tmp_path: Path, name: str) -> None:
-    store = LocalStore(tmp_path, "session_1")
+    store = ThreadedStore(LocalStore(tmp_path, "session_1"))
     await store.open(create=True, write=True)
     await store.commit([NewFile(name="a", chunks=[b"1"])], lambda: b"1\n")
     await store.close()

@@ -79,19 +79,19 @@ def fork(process: Process, store: LocalStore) -> None:
         os.waitpid(child, 0)
         return
     try:  # in a thread of its own: the event loop of this one is the parent's
-        thread = threading.Thread(target=anyio.run, args=(use_in_child, process, store))
+        thread = threading.Thread(target=use_in_child, args=(process, store))
         thread.start()
         thread.join()
     finally:
         os._exit(0)
 
 
-async def use_in_child(process: Process, store: LocalStore) -> None:
+def use_in_child(process: Process, store: LocalStore) -> None:
     try:
-        await store.commit([], lambda: b"of the child\n")
+        store.commit([], lambda: b"of the child\n")
         process.note("wrong: a fork wrote")
     except SessionClosed:
-        await store.close()
+        store.close()
         process.note("fork refused")
 
 

@@ -16,6 +16,7 @@ from ctxfs.session.index import INDEX_NAME, parse_index, render_index
 from ctxfs.session.journal import encode_line, scan
 from ctxfs.session.recovery import Recovery
 from ctxfs.storage.memory import MemoryStore
+from ctxfs.storage.threaded import ThreadedStore
 from session_items import evicted, tool_result
 
 pytestmark = pytest.mark.anyio
@@ -237,7 +238,7 @@ async def test_an_index_that_is_known_counts_only_for_the_content_that_it_was_ma
     store = await with_one(LARGE)
     async with session(store) as fs:
         entry = fs.state.stored["call_1"]
-        reading = store.peer()
+        reading = ThreadedStore(store.peer())
         await reading.open(create=False, write=False)
         right = await scan_blocks(reading, entry)
         other = BlockIndexBuilder()

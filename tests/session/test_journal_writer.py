@@ -1,6 +1,7 @@
 """The journal at work: who waits together is written together, and who gives up learns the outcome first."""
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, overload
 
@@ -16,7 +17,8 @@ from ctxfs.session.index import INDEX_NAME, parse_index
 from ctxfs.session.journal_writer import Commit, JournalWriter, Outcome
 from ctxfs.session.records import CallMade, Record, Removed
 from ctxfs.storage.base import NewFile
-from ctxfs.storage.memory import MemoryStore
+from ctxfs.storage.memory import MemoryDisk, MemoryStore
+from ctxfs.storage.threaded import ThreadedStore
 from patience import HANGS_S
 from session_items import evicted, stored_record, tool_result
 
@@ -29,11 +31,11 @@ class FullStore(MemoryStore):
     full = False
     refused = 0
 
-    async def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
+    def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
         if self.full:
             self.refused += 1
             raise WriteFailed(name, "no space")
-        await super().replace(name, data)
+        super().replace(name, data)
 
 
 class Held(Sequence[Record]):
@@ -70,7 +72,7 @@ class Held(Sequence[Record]):
 
 
 async def test_who_gives_up_while_another_one_writes_for_him_waits_until_it_is_written() -> None:
-    store = MemoryStore("session_1")
+    store = ThreadedStore(MemoryStore("session_1"))
     await store.open(create=True, write=True)
     log = JournalWriter(store, "session_1")
     first, second, third = Held(call(1)), Held(call(2)), Held(call(3))
@@ -102,7 +104,7 @@ async def test_who_gives_up_while_another_one_writes_for_him_waits_until_it_is_w
 
 
 async def test_who_gives_up_before_his_turn_is_not_written() -> None:
-    store = MemoryStore("session_1")
+    store = ThreadedStore(MemoryStore("session_1"))
     await store.open(create=True, write=True)
     log = JournalWriter(store, "session_1")
     first, second = Held(call(1)), Held(call(2))
@@ -117,7 +119,7 @@ async def test_who_gives_up_before_his_turn_is_not_written() -> None:
 
 
 async def opened_log() -> JournalWriter:
-    store = MemoryStore("session_1")
+    store = ThreadedStore(MemoryStore("session_1"))
     await store.open(create=True, write=True)
     return JournalWriter(store, "session_1")
 
@@ -154,22 +156,21 @@ async def test_an_invalid_record_is_raised_in_its_caller_and_in_no_other() -> No
     assert [made.number for made in log.state.calls] == [1, 3, 5, 7, 9]
 
 
+OTHERS_GO_ON_S = 0.002
+"""Long for an event loop that has something to do."""
+
+
 class Interrupted(MemoryStore):
     """A store that lets others go on between reading or writing the log and saying so."""
 
-    async def read_log(self, offset: int = 0) -> bytes:
-        data = await super().read_log(offset)
-        await others_go_on(5)
+    def read_log(self, offset: int = 0) -> bytes:
+        data = super().read_log(offset)
+        time.sleep(OTHERS_GO_ON_S)
         return data
 
-    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
-        await super().commit(files, log)
-        await others_go_on(50)
-
-
-async def others_go_on(turns: int) -> None:
-    for _ in range(turns):
-        await lowlevel.checkpoint()
+    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+        super().commit(files, log)
+        time.sleep(OTHERS_GO_ON_S)
 
 
 async def test_a_reader_that_looks_several_times_at_once_sees_every_line_once() -> None:
@@ -232,7 +233,8 @@ async def test_a_content_that_another_one_stored_meanwhile_is_not_written_twice(
 
 
 async def test_a_log_that_has_ended_writes_neither_lines_nor_an_index() -> None:
-    store = MemoryStore("session_1")
+    disk = MemoryDisk()
+    store = ThreadedStore(MemoryStore("session_1", disk))
     await store.open(create=True, write=True)
     log = JournalWriter(store, "session_1")
     held = Held(*[stored_record(f"call_{number}") for number in range(100)])
@@ -242,10 +244,10 @@ async def test_a_log_that_has_ended_writes_neither_lines_nor_an_index() -> None:
         log.end()
         held.go_on()  # what was begun is written, and acknowledged
     assert len(log.state.stored) == 100
-    before = bytes(store.disk.log)
+    before = bytes(disk.log)
     with pytest.raises(SessionClosed, match="was closed in the meantime"):
         await log.commit(Commit(records=[call(2)]))
-    assert (bytes(store.disk.log), store.disk.files) == (before, {})
+    assert (bytes(disk.log), disk.files) == (before, {})
 
 
 async def test_an_index_that_is_refused_is_not_tried_again_each_time() -> None:
@@ -257,7 +259,7 @@ async def test_an_index_that_is_refused_is_not_tried_again_each_time() -> None:
         assert 1 <= store.refused <= 3
         store.full = False
         await fs.writer.flush()
-        assert len(parse_index(await store.read(INDEX_NAME)).items) == 100
+        assert len(parse_index(store.read(INDEX_NAME)).items) == 100
 
 
 class Refusing(MemoryStore):
@@ -266,22 +268,23 @@ class Refusing(MemoryStore):
     refused: tuple[bytes, ...] = ()
     lines = 0
 
-    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         def checked() -> bytes:
             line = log()
             if any(text in line for text in self.refused):
                 raise WriteFailed("journal.jsonl", "refused")
             return line
 
-        await super().commit(files, checked)
+        super().commit(files, checked)
         self.lines += 1
 
 
 async def refusing_log(*refused: bytes) -> tuple[JournalWriter, Refusing]:
     store = Refusing("session_1")
-    await store.open(create=True, write=True)
+    threaded = ThreadedStore(store)
+    await threaded.open(create=True, write=True)
     store.refused = refused
-    return JournalWriter(store, "session_1"), store
+    return JournalWriter(threaded, "session_1"), store
 
 
 def removed(item_id: str) -> Commit:

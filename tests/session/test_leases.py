@@ -17,9 +17,9 @@ from ctxfs.storage.base import NewFile, Store
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.memory import MemoryDisk, MemoryStore
+from ctxfs.storage.threaded import ThreadedStore
 from failing_fs import FailingFileSystem, as_port
 from patience import HANGS_S
-from plain_store import PlainStore
 from prove.cancelling import WAYS, backend_of, cancelled_at
 from session_items import tool_result, user_message
 
@@ -130,8 +130,8 @@ class Watched(MemoryStore):
 
     read_bytes = 0
 
-    async def read_log(self, offset: int = 0) -> bytes:
-        data = await super().read_log(offset)
+    def read_log(self, offset: int = 0) -> bytes:
+        data = super().read_log(offset)
         self.read_bytes += len(data)
         return data
 
@@ -180,10 +180,7 @@ async def test_who_waits_gets_the_session_when_the_other_one_is_done(session: Op
     await first.close()
 
 
-async def test_what_cannot_give_its_lock_back_says_so(tmp_path: Path) -> None:
-    async with SharedFileSystem("s", store=PlainStore(MemoryStore("s"))) as fs:
-        with pytest.raises(ConfigError, match="PlainStore cannot give its lock back"):
-            await fs.release()
+async def test_a_session_with_a_command_that_runs_is_not_released(tmp_path: Path) -> None:
     async with SharedFileSystem("s", root_path=tmp_path) as fs:
         log = await fs.writer.grow("Bash")
         with pytest.raises(ConfigError, match="terminal_001 is being written: finish it"):
@@ -236,12 +233,12 @@ def test_a_session_that_was_moved_away_meanwhile_is_not_written_to(tmp_path: Pat
 @pytest.mark.parametrize("broken", [{"sync"}, {"unlink"}])
 async def test_who_leaves_something_half_written_leaves_word_of_it(tmp_path: Path, broken: set[str]) -> None:
     """What a failed commit could neither write nor take back: whoever writes next looks for it first."""
-    other = LocalStore(tmp_path, "s")
+    other = ThreadedStore(LocalStore(tmp_path, "s"))
     await other.open(create=True, write=True)
     await other.release()
     disk = FailingFileSystem(lambda number, name: name in broken)
     disk.armed = False
-    store = LocalStore(tmp_path, "s", fs=as_port(disk))
+    store = ThreadedStore(LocalStore(tmp_path, "s", fs=as_port(disk)))
     await store.open(create=True, write=True)
     disk.armed = True
     files = [NewFile(name="a", chunks=[b"1"])] if "unlink" in broken else []
@@ -274,7 +271,6 @@ import os, sys, anyio
 from pathlib import Path
 from ctxfs.messages.base import Usage
 from ctxfs.session.shared import SharedFileSystem
-from plain_store import PlainStore
 from session_items import tool_result, user_message
 
 class Dying(list):
@@ -322,7 +318,6 @@ TURNS = """
 import sys, anyio
 from pathlib import Path
 from ctxfs.session.shared import SharedFileSystem
-from plain_store import PlainStore
 from session_items import tool_result
 
 async def main():

@@ -35,10 +35,7 @@ sys.path[:0] = [str(TESTS)] if str(TESTS) not in sys.path else []
 
 from ctxfs.errors import SessionLocked, StorageError, WriteFailed  # noqa: E402 - a program, and a module
 from ctxfs.storage import NewFile  # noqa: E402
-from ctxfs.stores import Bucket, PostgresBucket, open_bucket  # noqa: E402
-from ctxfs.stores.answers import Terms  # noqa: E402
-from ctxfs.stores.objects.opened import OpenedObjectSession  # noqa: E402
-from ctxfs.stores.opened import OpenedSession  # noqa: E402
+from ctxfs.stores import Bucket, ObjectStore, PostgresBucket, open_bucket  # noqa: E402
 from patience import HANGS_S  # noqa: E402
 
 
@@ -53,12 +50,11 @@ class Overwriting:
         self.delete = bucket.delete
 
 
-def maker(url: str, options: Mapping[str, Any], *, broken: bool = False) -> Callable[[], OpenedSession]:
+def maker(url: str, options: Mapping[str, Any], *, broken: bool = False) -> Callable[[], ObjectStore]:
     """Return a function that makes an opening of the session, which is not open yet."""
-    terms = Terms(ttl_s=TTL_S, give_up_s=5)
     whole = bucket_at(url, options)
     bucket = Overwriting(whole) if broken else whole
-    return lambda: OpenedObjectSession(bucket, "contest", terms)
+    return lambda: ObjectStore(bucket, "contest", ttl_s=TTL_S, give_up_s=5)
 
 
 def bucket_at(url: str, options: Mapping[str, Any]) -> Bucket:
@@ -71,13 +67,12 @@ def bucket_at(url: str, options: Mapping[str, Any]) -> Bucket:
     return open_bucket(url, {**options, **client, **retry})
 
 
-def write_for_ever(make: Callable[[], OpenedSession], me: str) -> None:
+def write_for_ever(make: Callable[[], ObjectStore], me: str) -> None:
     """Take the session again and again, and write some lines each time."""
     turn = 0
     while True:
-        session = make()
         try:
-            session.open(create=True, write=True)
+            session = make().open(create=True, write=True)
         except StorageError:
             time.sleep(random.uniform(0.02, 0.1))
             continue
@@ -90,7 +85,8 @@ def write_for_ever(make: Callable[[], OpenedSession], me: str) -> None:
             for number in range(commits):
                 line = f"{me}.{turn} {number}"
                 file = NewFile(name=f"{me}/{turn}/{number}", chunks=[line.encode()])
-                session.commit([file], f"{line}\n".encode, release=releases and number == commits - 1)
+                commit = session.commit_and_release if releases and number == commits - 1 else session.commit
+                commit([file], f"{line}\n".encode)
                 print(line, flush=True)
                 time.sleep(random.uniform(0, PAUSE_S))
             session.close()
@@ -222,7 +218,7 @@ def contest(
     return judge(outcome, acknowledged, maker(url, options))
 
 
-def judge(outcome: Outcome, acknowledged: list[str], make: Callable[[], OpenedSession]) -> Outcome:
+def judge(outcome: Outcome, acknowledged: list[str], make: Callable[[], ObjectStore]) -> Outcome:
     """Compare what was acknowledged with what is there."""
     outcome.acknowledged = len(acknowledged)
     try:
@@ -250,13 +246,12 @@ def judge(outcome: Outcome, acknowledged: list[str], make: Callable[[], OpenedSe
     return outcome
 
 
-def _read(make: Callable[[], OpenedSession], patience_s: float) -> tuple[list[str], set[str]]:
+def _read(make: Callable[[], ObjectStore], patience_s: float) -> tuple[list[str], set[str]]:
     """The log's lines, and the names of the files. A server that was just started may need a while to find its data."""
     waits_until = time.monotonic() + patience_s
     while True:
-        session = make()
         try:
-            session.open(create=False, write=False)
+            session = make().open(create=False, write=False)
             return session.read_log(0).decode().splitlines(), set(session.names(""))
         except StorageError:
             if time.monotonic() > waits_until:

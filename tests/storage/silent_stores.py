@@ -55,17 +55,17 @@ class _SilentMemory(MemoryStore):
         super().__init__(session_id, disk)
         self._line = line
 
-    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         fate = self._line.meets()
         if fate != "lost":
-            await super().commit(files, log)
+            super().commit(files, log)
         if fate != "done":
             raise self._line.error()
 
-    async def acquire(self) -> bool:
+    def acquire(self) -> bool:
         if self._line.away:
             raise StorageError("the server was not reached")
-        return await super().acquire()
+        return super().acquire()
 
 
 class _SilentDirectory(LocalStore):
@@ -73,17 +73,17 @@ class _SilentDirectory(LocalStore):
         super().__init__(root, session_id)
         self._line = line
 
-    async def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
         fate = self._line.meets()
         if fate != "lost":
-            await super().commit(files, log)
+            super().commit(files, log)
         if fate != "done":
             raise self._line.error()
 
-    async def acquire(self) -> bool:
+    def acquire(self) -> bool:
         if self._line.away:
             raise StorageError("the server was not reached")
-        return await super().acquire()
+        return super().acquire()
 
 
 class _MemoryPlace(MemorySessions):

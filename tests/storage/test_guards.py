@@ -19,6 +19,7 @@ from ctxfs.storage.base import NewFile, check_session_name
 from ctxfs.storage.files import write_file
 from ctxfs.storage.local import LocalStore, is_session, list_sessions, remove_session
 from ctxfs.storage.port import FileStat, FileSystem, OsFileSystem
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.testing.store_conformance import UNSAFE_NAMES
 from failing_fs import FailingFileSystem, as_port
 from patience import HANGS_S
@@ -47,8 +48,8 @@ def new(name: str = NAME, data: bytes = b"content") -> NewFile:
     return NewFile(name=name, chunks=[data])
 
 
-async def opened(root: Path, fs: FileSystem | None = None, *, write: bool = True) -> LocalStore:
-    store = LocalStore(root, ID, fs=fs)
+async def opened(root: Path, fs: FileSystem | None = None, *, write: bool = True) -> ThreadedStore:
+    store = ThreadedStore(LocalStore(root, ID, fs=fs))
     await store.open(create=write, write=write)
     return store
 
@@ -149,7 +150,7 @@ class Broken(OsFileSystem):
         super().truncate(fd, length)
 
 
-async def refuse_one(store: LocalStore, fs: Broken) -> None:
+async def refuse_one(store: ThreadedStore, fs: Broken) -> None:
     fs.failing = True
     with pytest.raises(WriteFailed, match="injected"):
         await store.commit([], lambda: b"2\n")
@@ -280,10 +281,10 @@ async def test_a_session_id_that_differs_in_case_only_is_another_session(tmp_pat
             return super().stat(dir_fd, folded(name))
 
     await a_session(tmp_path)
-    other = LocalStore(tmp_path, ID.upper(), fs=Folding())
+    other = ThreadedStore(LocalStore(tmp_path, ID.upper(), fs=Folding()))
     with pytest.raises(UnsafePath, match="only in case"):
         await other.open(create=True, write=True)
-    same = LocalStore(tmp_path, ID, fs=Folding())
+    same = ThreadedStore(LocalStore(tmp_path, ID, fs=Folding()))
     await same.open(create=False, write=True)
     assert await same.read(NAME) == b"content"
     await same.close()
@@ -308,6 +309,8 @@ async def test_a_forked_child_neither_reads_nor_writes_nor_releases(tmp_path: Pa
         lambda: store.read(NAME),
         store.names,
         store.read_log,
+        store.release,
+        store.acquire,
     ]
     for call in calls:
         with pytest.raises(SessionClosed, match="parent process"):
@@ -352,14 +355,14 @@ class Held(OsFileSystem):
 
 @pytest.mark.parametrize("call", [lambda store: store.read(NAME), lambda store: store.delete([NAME])])
 async def test_a_call_that_is_on_its_way_when_the_store_is_closed_is_refused(
-    tmp_path: Path, call: Callable[[LocalStore], Awaitable[object]]
+    tmp_path: Path, call: Callable[[ThreadedStore], Awaitable[object]]
 ) -> None:
     fs = Held()
     store = await opened(tmp_path, fs)
     await store.commit([new()], lambda: b"1\n")
 
     async def use() -> None:
-        with pytest.raises(SessionClosed, match="is closed"):
+        with pytest.raises(SessionClosed, match="is not open"):
             await call(store)
 
     fs.hold = True
@@ -543,7 +546,7 @@ async def test_a_session_that_cannot_be_opened_says_why(tmp_path: Path, call: st
     (tmp_path / ID).chmod(0o755)
     fs = FailingFileSystem(lambda number, name: name == call, errno.EIO)
     with pytest.raises(WriteFailed, match="injected"):
-        await LocalStore(tmp_path, ID, fs=as_port(fs)).open(create=True, write=True)
+        await ThreadedStore(LocalStore(tmp_path, ID, fs=as_port(fs))).open(create=True, write=True)
     await (await opened(tmp_path)).close()
 
 
@@ -620,7 +623,7 @@ async def test_nothing_is_synced_while_a_file_grows(tmp_path: Path) -> None:
 
 async def test_durable_for_the_process_nothing_is_synced(tmp_path: Path) -> None:
     fs = FailingFileSystem()
-    store = LocalStore(tmp_path, ID, fs=as_port(fs), durability="process")
+    store = ThreadedStore(LocalStore(tmp_path, ID, fs=as_port(fs), durability="process"))
     await store.open(create=True, write=True)
     await store.commit([new()], lambda: b"1\n")
     await store.replace("index.json", b"{}")
@@ -636,7 +639,7 @@ async def test_durable_for_the_process_nothing_is_synced(tmp_path: Path) -> None
 def test_a_durability_that_is_none_is_not_taken_for_one(tmp_path: Path, durability: Any) -> None:
     """Whatever was not "full" used to be taken for "process": nothing was synced."""
     with pytest.raises(ConfigError, match=r"durability is .*: use one of full, process"):
-        LocalStore(tmp_path, ID, durability=durability)
+        ThreadedStore(LocalStore(tmp_path, ID, durability=durability))
 
 
 async def test_a_cut_that_is_refused_is_told_and_made_before_the_next_line(tmp_path: Path) -> None:

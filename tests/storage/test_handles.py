@@ -15,6 +15,7 @@ from ctxfs.storage.base import NewFile
 from ctxfs.storage.files import write_file
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
 from ctxfs.storage.port import FileStat, OsFileSystem
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.testing.store_conformance import UNSAFE_NAMES
 
 pytestmark = pytest.mark.anyio
@@ -67,7 +68,7 @@ async def everything(root: Path, fs: Accounted) -> None:
     """Everything that a store can do; each failure is an error of ours, and the next thing is tried."""
     await attempt(lambda: list_sessions(root, fs=port(fs)))
     for create, write in ((True, True), (False, False)):
-        store = LocalStore(root, ID, fs=port(fs))
+        store = ThreadedStore(LocalStore(root, ID, fs=port(fs)))
         await attempt(lambda s=store, c=create, w=write: s.open(create=c, write=w))
         index = NewFile(name="a/b/one.json.idx", chunks=[b"index"], derived=True)
         await attempt(lambda s=store, i=index: s.commit([new("a/b/one.json"), new("two.json"), i], lambda: b"1\n"))
@@ -86,18 +87,18 @@ async def everything(root: Path, fs: Accounted) -> None:
         await attempt(lambda s=store: s.truncate_log(2))
         await attempt(lambda s=store: s.read_log())
         if write:
-            other = LocalStore(root, ID, fs=port(fs))
+            other = ThreadedStore(LocalStore(root, ID, fs=port(fs)))
             await attempt(lambda o=other: o.open(create=True, write=True))
             await other.close()
         await store.close()
-    again = LocalStore(root, ID, fs=port(fs))
+    again = ThreadedStore(LocalStore(root, ID, fs=port(fs)))
     await attempt(lambda: again.open(create=True, write=True))
     await again.close()
     await attempt(lambda: list_sessions(root, fs=port(fs)))
     await attempt(lambda: remove_session(root, ID, fs=port(fs)))
 
 
-async def some_pieces(store: LocalStore, name: str, count: int) -> None:
+async def some_pieces(store: ThreadedStore, name: str, count: int) -> None:
     """Read as many of two pieces."""
     await to_thread.run_sync(lambda: list(islice(store.pieces(name, [(0, 2), (2, 2)]), count)))
 
@@ -140,7 +141,7 @@ def test_nor_by_files_outside_of_sessions(tmp_path: Path) -> None:
 
 async def test_directories_are_kept_open_only_up_to_a_number(tmp_path: Path) -> None:
     fs = Accounted()
-    store = LocalStore(tmp_path, ID, fs=port(fs))
+    store = ThreadedStore(LocalStore(tmp_path, ID, fs=port(fs)))
     await store.open(create=True, write=True)
     for number in range(100):
         await store.commit([new(f"{number}/a/b.json")], lambda: b"1\n")
@@ -154,7 +155,7 @@ async def test_directories_are_kept_open_only_up_to_a_number(tmp_path: Path) -> 
 
 async def test_what_was_refused_was_not_opened(tmp_path: Path) -> None:
     fs = Accounted()
-    store = LocalStore(tmp_path, ID, fs=port(fs))
+    store = ThreadedStore(LocalStore(tmp_path, ID, fs=port(fs)))
     await store.open(create=True, write=True)
     (tmp_path / ID / "link").symlink_to(tmp_path)
     before = dict(fs.open)
@@ -177,12 +178,12 @@ class Somebodys(OsFileSystem):
 
 async def test_a_session_that_is_refused_leaves_no_handle(tmp_path: Path) -> None:
     await everything(tmp_path / "own", Accounted())
-    store = LocalStore(tmp_path / "own", ID)
+    store = ThreadedStore(LocalStore(tmp_path / "own", ID))
     await store.open(create=True, write=True)
     await store.close()
     fs = Accounted(real=Somebodys())
     for write in (True, False):
-        refused = LocalStore(tmp_path / "own", ID, fs=port(fs))
+        refused = ThreadedStore(LocalStore(tmp_path / "own", ID, fs=port(fs)))
         await attempt(lambda s=refused, w=write: s.open(create=False, write=w))
         await refused.close()
     assert fs.open == {}

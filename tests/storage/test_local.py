@@ -22,6 +22,7 @@ from ctxfs.storage.base import NewFile
 from ctxfs.storage.local import LocalStore, is_session, list_sessions, remove_session
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.port import OsFileSystem
+from ctxfs.storage.threaded import ThreadedStore
 from failing_fs import FailingFileSystem, ShortWrites, as_port
 
 pytestmark = pytest.mark.anyio
@@ -33,8 +34,8 @@ def content(name: str = "tool_result/Read/a.json", data: bytes = b"content") -> 
     return NewFile(name=name, chunks=[data])
 
 
-async def opened(root: Path, fs: FailingFileSystem | None = None) -> LocalStore:
-    store = LocalStore(root, ID) if fs is None else LocalStore(root, ID, fs=as_port(fs))
+async def opened(root: Path, fs: FailingFileSystem | None = None) -> ThreadedStore:
+    store = ThreadedStore(LocalStore(root, ID)) if fs is None else ThreadedStore(LocalStore(root, ID, fs=as_port(fs)))
     await store.open(create=True, write=True)
     return store
 
@@ -70,7 +71,7 @@ async def test_a_session_that_others_may_write_to_is_refused(tmp_path: Path) -> 
 @pytest.mark.parametrize("session_id", ["", ".", "..", "a/b", "/a", "a\0"])
 def test_a_session_id_is_one_name(tmp_path: Path, session_id: str) -> None:
     with pytest.raises(UnsafePath):
-        LocalStore(tmp_path, session_id)
+        ThreadedStore(LocalStore(tmp_path, session_id))
 
 
 async def test_roots_that_cannot_hold_sessions(tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ async def test_roots_that_cannot_hold_sessions(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="not a directory"):
             await opened(root)
     with pytest.raises(SessionNotFound):
-        await LocalStore(tmp_path / "nowhere", ID).open(create=False, write=False)
+        await ThreadedStore(LocalStore(tmp_path / "nowhere", ID)).open(create=False, write=False)
 
 
 async def test_a_session_that_is_a_link_or_a_file_is_refused(tmp_path: Path) -> None:
@@ -209,7 +210,7 @@ async def test_a_forked_child_cannot_use_or_release_the_session(tmp_path: Path) 
 
 
 async def test_short_writes_are_finished(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path, ID, fs=ShortWrites())
+    store = ThreadedStore(LocalStore(tmp_path, ID, fs=ShortWrites()))
     await store.open(create=True, write=True)
     await store.commit([content(data=b"0123456789")], lambda: b"a whole line\n")
     assert await store.read("tool_result/Read/a.json") == b"0123456789"
@@ -283,7 +284,7 @@ async def test_whatever_call_fails_the_commit_leaves_no_trace_and_can_be_repeate
     for number in range(1, await count_calls(tmp_path / "counted") + 1):
         root = tmp_path / str(number)
         failed = await fail_once(root, number)
-        store = LocalStore(root, ID)
+        store = ThreadedStore(LocalStore(root, ID))
         await store.open(create=False, write=True)
         assert (await store.read_log()).splitlines() == ([b"1", b"3"] if failed else [b"1", b"2", b"3"])
         assert temp_files(root) == []
@@ -337,7 +338,7 @@ def starting_with(first: int) -> Callable[[int, str], bool]:
     return lambda call, name: call >= first
 
 
-async def is_committed(store: LocalStore, number: int) -> bool:
+async def is_committed(store: ThreadedStore, number: int) -> bool:
     try:
         await store.commit([content(f"user_message/{number}")], lambda: b"%d\n" % number)
     except StorageError:

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from ctxfs import ContextFileSystem
 from ctxfs.errors import ConfigError, NotStored, OutcomeUnknown, SessionLocked, WriteFailed
+from ctxfs.session.filesystem import storage_of
 from ctxfs.storage import NewFile
 from ctxfs.stores import ObjectStore, ReadCache, session_ids
-from ctxfs.stores.answers import Terms
-from ctxfs.stores.objects.opened import OpenedObjectSession
 from ctxfs.stores.objects.segments import Located, within
 from storage.buckets import Fate, MemoryBucket
 from storage.test_objects import Clock, commit, lines, opened
@@ -174,8 +173,8 @@ async def test_the_store_numbers_its_writers_and_writes_no_index() -> None:
     bucket = MemoryBucket()
     epochs = []
     for number in range(3):
-        store = ObjectStore(bucket, "session")
-        async with ContextFileSystem("session", store=store) as fs:
+        async with ContextFileSystem("session", store=ObjectStore(bucket, "session")) as fs:
+            store = storage_of(fs)
             assert fs.recovery.rebuilt_index is False
             epochs.append((store.epoch, fs.writer.journal.state.epoch))
             assert (await fs.verify()).ok
@@ -190,22 +189,19 @@ async def test_the_store_numbers_its_writers_and_writes_no_index() -> None:
 def test_sessions_are_listed_until_they_are_removed() -> None:
     bucket, clock = MemoryBucket(), Clock()
     for name in ("b", "a", "c"):
-        session = OpenedObjectSession(bucket, name, Terms(clock=clock, sleep=clock.sleep))
-        session.open(create=True, write=True)
+        session = ObjectStore(bucket, name, clock=clock, sleep=clock.sleep).open(create=True, write=True)
         if name == "c":
             session.remove()
     assert session_ids(bucket) == ["a", "b"]
-    again = OpenedObjectSession(bucket, "c", Terms(clock=clock, sleep=clock.sleep))
-    again.open(create=True, write=True)
+    ObjectStore(bucket, "c", clock=clock, sleep=clock.sleep).open(create=True, write=True)
     assert session_ids(bucket) == ["a", "b", "c"]
 
 
 # The cache -----------------------------------------------------------------------------------------------------------
 
 
-def reading(bucket: MemoryBucket, cache: ReadCache) -> OpenedObjectSession:
-    session = OpenedObjectSession(bucket, "session", Terms(clock=Clock()), cache=cache)
-    session.open(create=False, write=False)
+def reading(bucket: MemoryBucket, cache: ReadCache) -> ObjectStore:
+    session = ObjectStore(bucket, "session", clock=Clock(), cache=cache).open(create=False, write=False)
     bucket.requests.clear()
     return session
 

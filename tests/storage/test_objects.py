@@ -19,8 +19,6 @@ from ctxfs.errors import (
 )
 from ctxfs.storage import NewFile, SharedStore, Store
 from ctxfs.stores import Bucket, ObjectStore, open_bucket
-from ctxfs.stores.answers import Terms
-from ctxfs.stores.objects.opened import OpenedObjectSession
 from ctxfs.stores.objects.row import session_prefix
 from ctxfs.stores.objects.segments import chunks_to_read
 from ctxfs.testing.shared_store_conformance import Machine, SharedStoreConformance
@@ -91,13 +89,12 @@ def test_a_session_id_that_is_a_path_is_refused(session_id: str) -> None:
         ObjectStore(MemoryBucket(), session_id)
 
 
-def opened(bucket: Bucket, clock: Clock, *, write: bool = True, create: bool = True) -> OpenedObjectSession:
-    session = OpenedObjectSession(bucket, "session", Terms(ttl_s=30, give_up_s=10, clock=clock, sleep=clock.sleep))
-    session.open(create=create, write=write)
-    return session
+def opened(bucket: Bucket, clock: Clock, *, write: bool = True, create: bool = True) -> ObjectStore:
+    store = ObjectStore(bucket, "session", ttl_s=30, give_up_s=10, clock=clock, sleep=clock.sleep)
+    return store.open(create=create, write=write)
 
 
-def commit(session: OpenedObjectSession, name: str, data: bytes = b"data") -> None:
+def commit(session: ObjectStore, name: str, data: bytes = b"data") -> None:
     session.commit([NewFile(name=name, chunks=[data])], f"{name}\n".encode)
 
 
@@ -224,7 +221,7 @@ def test_acknowledged_means_there_once_and_in_order(fates: list[Fate], turns: li
     """Three writers that sleep, lose answers and take each other's sessions over."""
     drawn = iter(fates)
     bucket, clock = MemoryBucket(lambda _: next(drawn, "done")), Clock()
-    writers: list[OpenedObjectSession | None] = [None, None, None]
+    writers: list[ObjectStore | None] = [None, None, None]
     acknowledged: list[str] = []
     for number, (who, seconds, ends) in enumerate(turns):
         clock.now += seconds
@@ -280,7 +277,8 @@ def test_opening_after_many_short_turns_reads_few_objects() -> None:
                 name = f"f{turn}-{number}"
                 last = turn % 2 > 0 and number == commits - 1
                 file = NewFile(name=name, chunks=[b"x"])
-                session.commit([file], f"{name}\n".encode, release=last)
+                commits_it = session.commit_and_release if last else session.commit
+                commits_it([file], f"{name}\n".encode)
             session.release()
         bucket.requests.clear()
         assert len(lines(bucket)) == 120 * commits
@@ -447,46 +445,41 @@ def test_a_writer_that_slept_before_it_took_a_session_waits_for_the_next_one_of_
     assert lines(bucket) == ["theirs"]
 
 
-@pytest.mark.anyio
-async def test_a_writer_that_comes_back_lists_once() -> None:
+def test_a_writer_that_comes_back_lists_once() -> None:
     """After it has taken the session: what others wrote meanwhile has its number, or is listed after it."""
     bucket = MemoryBucket()
-    session, other = ObjectStore(bucket, "session"), ObjectStore(bucket, "session")
-    await session.open(create=True, write=True)
+    session = ObjectStore(bucket, "session").open(create=True, write=True)
     for name in ("a", "b"):
-        await session.commit_and_release([], f"{name}\n".encode)
+        session.commit_and_release([], f"{name}\n".encode)
         bucket.requests.clear()
-        await session.acquire()
+        session.acquire()
         assert [kind for kind, _ in bucket.requests if kind != "delete"] == ["put", "create", "list"]
-    await session.release()
-    await other.open(create=False, write=True)
-    await other.commit_and_release([], lambda: b"theirs\n")
-    await session.acquire()
-    await session.commit_and_release([], lambda: b"c\n")
+    session.release()
+    other = ObjectStore(bucket, "session").open(create=False, write=True)
+    other.commit_and_release([], lambda: b"theirs\n")
+    session.acquire()
+    session.commit_and_release([], lambda: b"c\n")
     assert lines(bucket) == ["a", "b", "theirs", "c"]
-    await other.acquire()
-    await other.remove()
+    other.acquire()
+    other.remove()
     with pytest.raises(SessionNotFound):
-        await session.acquire()
+        session.acquire()
     assert len(bucket.objects) == 1
 
 
-@pytest.mark.anyio
-async def test_a_snapshot_is_the_session_as_it_was_opened_in_two_lists() -> None:
+def test_a_snapshot_is_the_session_as_it_was_opened_in_two_lists() -> None:
     bucket = MemoryBucket()
-    writer = ObjectStore(bucket, "session")
-    await writer.open(create=True, write=True)
-    await writer.commit([NewFile(name="a", chunks=[b"a"])], lambda: b"a\n")
+    writer = ObjectStore(bucket, "session").open(create=True, write=True)
+    writer.commit([NewFile(name="a", chunks=[b"a"])], lambda: b"a\n")
     bucket.requests.clear()
-    reader = ObjectStore(bucket, "session", snapshot=True)
-    await reader.open(create=False, write=False)
-    await writer.commit([NewFile(name="b", chunks=[b"b"])], lambda: b"b\n")
+    reader = ObjectStore(bucket, "session", snapshot=True).open(create=False, write=False)
+    writer.commit([NewFile(name="b", chunks=[b"b"])], lambda: b"b\n")
     for _ in range(2):
-        assert await reader.read_log() == b"a\n"
-        assert await reader.names() == ["a"]
-        assert await reader.read("a") == b"a"
+        assert reader.read_log() == b"a\n"
+        assert reader.names() == ["a"]
+        assert reader.read("a") == b"a"
     assert [kind for kind, _ in bucket.requests].count("list") == 2
-    await writer.close()
+    writer.close()
 
 
 # What takes space ----------------------------------------------------------------------------------------------------

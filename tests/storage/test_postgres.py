@@ -14,6 +14,7 @@ from ctxfs.cli.app import run
 from ctxfs.errors import ConfigError, NotStored, OutcomeUnknown, StorageError, StoreRefused, WriteFailed
 from ctxfs.storage import NewFile, stores_at
 from ctxfs.storage.failures import NoAnswer, NotSent
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.stores import ObjectStore, PostgresBucket, Taken
 from ctxfs.stores.postgres import SCHEMA_VERSION
 from patience import HANGS_S
@@ -103,7 +104,7 @@ def test_objects_are_created_once_read_listed_and_deleted(bucket: PostgresBucket
 @pytest.mark.anyio
 async def test_an_object_that_no_statement_can_carry_is_refused_before_it_is_sent(bucket: PostgresBucket) -> None:
     piece = bytes(100_000_000)
-    store = ObjectStore(bucket, f"session_{uuid4().hex}")
+    store = ThreadedStore(ObjectStore(bucket, f"session_{uuid4().hex}"))
     await store.open(create=True, write=True)
     files = [NewFile(name="a", chunks=(piece for _ in range(10)))]
     with pytest.raises(WriteFailed, match="object store") as failed:
@@ -135,7 +136,7 @@ def test_no_password_is_shown() -> None:
 async def test_a_server_that_is_not_there_stored_nothing() -> None:
     (port,) = free_ports(1)
     nothing = PostgresBucket(f"postgresql://nobody@127.0.0.1:{port}/x")
-    store = ObjectStore(nothing, "session", give_up_s=0)
+    store = ThreadedStore(ObjectStore(nothing, "session", give_up_s=0))
     with pytest.raises(StorageError, match="cannot be reached"):
         await store.open(create=True, write=True)
     with pytest.raises(NotSent):

@@ -15,6 +15,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.files import write_file
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
+from ctxfs.storage.threaded import ThreadedStore
 from prove.crash_disk import Captured, CrashDisk
 from session_items import tool_result
 
@@ -55,13 +56,13 @@ class RefusingDisk(CrashDisk):
         return self.refuse is None
 
 
-async def opened(disk: CrashDisk, *, write: bool = True) -> LocalStore:
-    store = LocalStore(ROOT, ID, fs=disk)
+async def opened(disk: CrashDisk, *, write: bool = True) -> ThreadedStore:
+    store = ThreadedStore(LocalStore(ROOT, ID, fs=disk))
     await store.open(create=write, write=write)
     return store
 
 
-async def after_power_fails(moment: Captured, check: Callable[[LocalStore], Awaitable[None]]) -> int:
+async def after_power_fails(moment: Captured, check: Callable[[ThreadedStore], Awaitable[None]]) -> int:
     """Read the session in every state that the moment may leave; return how many there are."""
     count = 0
     for state in moment.states():
@@ -76,7 +77,7 @@ def new(name: str = NAME, data: bytes = b"content") -> NewFile:
     return NewFile(name=name, chunks=[data])
 
 
-async def names_and_log(store: LocalStore) -> tuple[list[str], bytes]:
+async def names_and_log(store: ThreadedStore) -> tuple[list[str], bytes]:
     return await store.names(), await store.read_log()
 
 
@@ -85,14 +86,14 @@ async def test_what_was_committed_stays() -> None:
     store = await opened(disk)
     await store.commit([new(), new("b.json")], lambda: b"1\n")
 
-    async def is_there(found: LocalStore) -> None:
+    async def is_there(found: ThreadedStore) -> None:
         assert await names_and_log(found) == (["b.json", NAME], b"1\n")
         assert await found.read(NAME) == await found.read("b.json") == b"content"
 
     await after_power_fails(disk.capture(), is_there)
     await store.commit([], lambda: b"2\n")
 
-    async def has_both(found: LocalStore) -> None:
+    async def has_both(found: ThreadedStore) -> None:
         assert await found.read_log() == b"1\n2\n"
 
     await after_power_fails(disk.capture(), has_both)
@@ -104,14 +105,14 @@ async def test_a_session_without_contents_stays_too() -> None:
     await after_power_fails(disk.capture(), names_only([]))
     await store.commit([], lambda: b"1\n")
 
-    async def is_there(found: LocalStore) -> None:
+    async def is_there(found: ThreadedStore) -> None:
         assert await found.read_log() == b"1\n"
 
     await after_power_fails(disk.capture(), is_there)
 
 
-def names_only(expected: list[str]) -> Callable[[LocalStore], Awaitable[None]]:
-    async def check(found: LocalStore) -> None:
+def names_only(expected: list[str]) -> Callable[[ThreadedStore], Awaitable[None]]:
+    async def check(found: ThreadedStore) -> None:
         assert await found.names() == expected
 
     return check
@@ -124,7 +125,7 @@ async def test_whoever_sees_a_name_sees_the_whole_file_and_the_log_names_only_wh
     disk.before_change = lambda: moments.append(disk.capture())
     await store.commit([new()], lambda: b"1\n")
 
-    async def is_whole(found: LocalStore) -> None:
+    async def is_whole(found: ThreadedStore) -> None:
         names, log = await names_and_log(found)
         if NAME in names:
             assert await found.read(NAME) == b"content"
@@ -141,13 +142,13 @@ async def test_readers_see_the_old_bytes_or_the_new_ones() -> None:
     disk.before_change = lambda: moments.append(disk.capture())
     await store.replace("tool_result/a.idx", b"new")
 
-    async def is_one_of_them(found: LocalStore) -> None:
+    async def is_one_of_them(found: ThreadedStore) -> None:
         assert await found.read("tool_result/a.idx") in {b"old", b"new"}
 
     for moment in moments:
         await after_power_fails(moment, is_one_of_them)
 
-    async def is_new(found: LocalStore) -> None:
+    async def is_new(found: ThreadedStore) -> None:
         assert await found.read("tool_result/a.idx") == b"new"
 
     await after_power_fails(disk.capture(), is_new)
@@ -164,7 +165,7 @@ async def test_what_was_refused_does_not_come_back(refuse: tuple[str, int]) -> N
         await store.commit([new()], lambda: b"2\n")
     assert disk.has_refused
 
-    async def is_not_there(found: LocalStore) -> None:
+    async def is_not_there(found: ThreadedStore) -> None:
         assert await names_and_log(found) == (["tool_result/Read/first.json"], b"1\n")
 
     await after_power_fails(disk.capture(), is_not_there)
@@ -187,7 +188,7 @@ async def test_what_grew_and_was_made_durable_stays() -> None:
     await store.append("artifacts/a.log", b"one ")
     await store.append("artifacts/a.log", b"two", sync=True)
 
-    async def is_there(found: LocalStore) -> None:
+    async def is_there(found: ThreadedStore) -> None:
         assert await found.read("artifacts/a.log") == b"one two"
 
     await after_power_fails(disk.capture(), is_there)
@@ -220,7 +221,7 @@ async def test_what_was_deleted_or_cut_does_not_come_back() -> None:
     await after_power_fails(disk.capture(), names_only(["tool_result/Read/c.json"]))
     await store.truncate_log(2)
 
-    async def is_cut(found: LocalStore) -> None:
+    async def is_cut(found: ThreadedStore) -> None:
         assert await found.read_log() == b"1\n"
 
     await after_power_fails(disk.capture(), is_cut)
@@ -255,7 +256,7 @@ async def test_what_a_killed_writer_left_counts_once_the_next_one_has_opened_it(
     assert killed.unsynced()
     await opened(killed)
 
-    async def is_there(found: LocalStore) -> None:
+    async def is_there(found: ThreadedStore) -> None:
         assert await names_and_log(found) == ([NAME, "user_message/b.json"], b"1\n2\n")
 
     await after_power_fails(killed.capture(), is_there)
@@ -269,7 +270,7 @@ async def test_a_new_writer_brings_the_names_above_what_it_uses() -> None:
     store = await opened(disk)
     await store.append("artifacts/terminal/a.log", b"", sync=True)
 
-    async def is_there(found: LocalStore) -> None:
+    async def is_there(found: ThreadedStore) -> None:
         assert await found.read("artifacts/terminal/b.log") == b"content"
         assert await found.read_log() == b"1\n"
 
@@ -283,7 +284,7 @@ async def test_a_new_writer_brings_the_names_above_what_it_uses() -> None:
 async def test_without_syncs_a_power_failure_takes_what_was_acknowledged() -> None:
     """The price of ``durability="process"``, and that these tests see a sync that is missing."""
     disk = CrashDisk()
-    store = LocalStore(ROOT, ID, fs=disk, durability="process")
+    store = ThreadedStore(LocalStore(ROOT, ID, fs=disk, durability="process"))
     await store.open(create=True, write=True)
     await store.commit([new()], lambda: b"1\n")
     assert any(not state.files for state in disk.capture().states())

@@ -9,6 +9,7 @@ from threading import Thread
 import pytest
 
 from ctxfs.errors import ConfigError, StorageError, StoreRefused
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.stores import Bucket, ObjectStore, open_bucket
 
 OPTIONS = {"region": "us-east-1", "access_key_id": "key", "secret_access_key": "secret"}
@@ -79,7 +80,7 @@ def test_a_bucket_that_is_not_there() -> None:
 async def test_what_is_refused_for_good_is_not_repeated() -> None:
     """The error comes at once, however long a missing answer would be waited for."""
     with answering(403, "<Error><Code>AccessDenied</Code></Error>") as endpoint:
-        store = ObjectStore(bucket(endpoint), "s", give_up_s=3_600)
+        store = ThreadedStore(ObjectStore(bucket(endpoint), "s", give_up_s=3_600))
         for write in (True, False):
             with pytest.raises(StoreRefused, match="access was denied"):
                 await store.open(create=True, write=write)

@@ -9,6 +9,7 @@ from ctxfs.errors import SessionNotFound, UnsafePath, WriteFailed
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
 from ctxfs.storage.port import OsFileSystem
+from ctxfs.storage.threaded import ThreadedStore
 from failing_fs import FailingFileSystem, as_port
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +22,7 @@ def names(root: Path) -> list[str]:
 
 
 async def made(root: Path) -> None:
-    store = LocalStore(root, ID)
+    store = ThreadedStore(LocalStore(root, ID))
     await store.open(create=True, write=True)
     await store.commit([NewFile(name="tool_result/Read/a.json", chunks=[b"content"])], lambda: b"1\n")
     await store.close()
@@ -44,13 +45,13 @@ class Racing(OsFileSystem):
     def _race(self) -> None:
         if self._times:
             self._times -= 1
-            LocalStore(self._root, ID).remove_now()
+            LocalStore(self._root, ID).remove()
 
 
 @pytest.mark.parametrize("call", ["create", "open_append", "lock"])
 async def test_a_session_that_is_removed_while_it_is_opened_is_made_again(tmp_path: Path, call: str) -> None:
     await made(tmp_path)
-    store = LocalStore(tmp_path, ID, fs=Racing(tmp_path, call))
+    store = ThreadedStore(LocalStore(tmp_path, ID, fs=Racing(tmp_path, call)))
     await store.open(create=True, write=True)
     assert await store.read_log() == b""
     await store.commit([], lambda: b"new\n")
@@ -63,7 +64,7 @@ async def test_a_session_that_is_removed_while_it_is_opened_is_made_again(tmp_pa
 async def test_or_is_not_found(tmp_path: Path, call: str) -> None:
     await made(tmp_path)
     with pytest.raises(SessionNotFound):
-        await LocalStore(tmp_path, ID, fs=Racing(tmp_path, call)).open(create=False, write=True)
+        await ThreadedStore(LocalStore(tmp_path, ID, fs=Racing(tmp_path, call))).open(create=False, write=True)
     assert names(tmp_path) == []
 
 
@@ -78,7 +79,7 @@ async def test_a_session_that_is_never_still_is_refused(tmp_path: Path) -> None:
     await made(tmp_path)
     fs = Racing(tmp_path, "lock", times=1_000)
     with pytest.raises(UnsafePath, match="repeatedly moved away"):
-        await LocalStore(tmp_path, ID, fs=fs).open(create=True, write=True)
+        await ThreadedStore(LocalStore(tmp_path, ID, fs=fs)).open(create=True, write=True)
 
 
 @pytest.mark.parametrize("call", ["rename", "sync"])
@@ -88,7 +89,7 @@ async def test_a_removal_that_is_refused_leaves_it_whole(tmp_path: Path, call: s
     with pytest.raises(WriteFailed, match="injected"):
         await remove_session(tmp_path, ID, fs=as_port(fs))
     assert await list_sessions(tmp_path) == [ID]
-    store = LocalStore(tmp_path, ID)
+    store = ThreadedStore(LocalStore(tmp_path, ID))
     await store.open(create=False, write=True)
     assert await store.read("tool_result/Read/a.json") == b"content"
     await store.close()

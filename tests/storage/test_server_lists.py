@@ -16,20 +16,17 @@ from ctxfs.messages import UserMessage
 from ctxfs.session.listing.catalogue import list_summaries
 from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.storage.sessions import SessionFound
-from ctxfs.stores.answers import Terms
-from ctxfs.stores.objects.opened import OpenedObjectSession
+from ctxfs.stores import ObjectStore
 from ctxfs.stores.objects.row import session_prefix
 from ctxfs.stores.objects.sessions import ObjectSessions
 from storage.buckets import MemoryBucket
 
 
-def opened(bucket: MemoryBucket, name: str) -> OpenedObjectSession:
-    session = OpenedObjectSession(bucket, name, Terms(ttl_s=0, give_up_s=0))
-    session.open(create=True, write=True)
-    return session
+def opened(bucket: MemoryBucket, name: str) -> ObjectStore:
+    return ObjectStore(bucket, name, ttl_s=0, give_up_s=0).open(create=True, write=True)
 
 
-def commit(session: OpenedObjectSession, line: bytes = b"line\n") -> None:
+def commit(session: ObjectStore, line: bytes = b"line\n") -> None:
     session.commit([], lambda: line)
 
 
@@ -96,11 +93,10 @@ def test_a_writer_that_comes_too_late_leaves_no_mark_of_a_removed_session(*, is_
                 opened(bucket, "a").close()
         return "done"
 
-    late = OpenedObjectSession(bucket, "a", Terms(ttl_s=0, give_up_s=0))
+    late = ObjectStore(bucket, "a", ttl_s=0, give_up_s=0)
     bucket.fate = remove_meanwhile  # type: ignore[assignment]
     if is_made_again:
-        late.open(create=False, write=True)
-        late.remove()
+        late.open(create=False, write=True).remove()
     else:
         with pytest.raises(SessionNotFound):
             late.open(create=False, write=True)
@@ -115,7 +111,7 @@ ACTS = ("open", "commit", "close", "die", "remove", "fail to open")
 @given(st.lists(st.tuples(st.sampled_from(ACTS), st.booleans()), min_size=4, max_size=30))
 def test_a_list_that_remembers_is_that_of_who_looks_anew(acts: list[tuple[str, bool]]) -> None:
     """Over random histories of writers that come, die, fail, take over and remove, listed after some of their acts."""
-    bucket, writers = MemoryBucket(), list[OpenedObjectSession]()
+    bucket, writers = MemoryBucket(), list[ObjectStore]()
     stores = ObjectSessions(bucket, url="test")
     for act, is_listed in acts:
         with suppress(SessionLocked, SessionNotFound, StorageError):
@@ -128,7 +124,7 @@ def test_a_list_that_remembers_is_that_of_who_looks_anew(acts: list[tuple[str, b
 
 def _is_there(bucket: MemoryBucket) -> bool:
     try:
-        OpenedObjectSession(bucket, "a", Terms()).open(create=False, write=False)
+        ObjectStore(bucket, "a").open(create=False, write=False)
     except SessionNotFound:
         return False
     return True
@@ -138,7 +134,7 @@ def _shown(found: list[SessionFound]) -> list[tuple[str, str, float]]:
     return [(one.session_id, one.version, one.changed_at) for one in found]
 
 
-def _act(bucket: MemoryBucket, act: str, writers: list[OpenedObjectSession]) -> None:
+def _act(bucket: MemoryBucket, act: str, writers: list[ObjectStore]) -> None:
     match act:
         case "open":
             writers.append(opened(bucket, "a"))

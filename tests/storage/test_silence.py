@@ -17,6 +17,7 @@ from ctxfs import Agent, AgentConfig, tool
 from ctxfs.errors import CtxfsError, OutcomeUnknown, SessionLocked
 from ctxfs.messages import ToolCall
 from ctxfs.storage import NewFile
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.stores import Bucket, ObjectSessions, ObjectStore, PostgresBucket, open_bucket
 from ctxfs.testing import ScriptedModel
@@ -95,7 +96,7 @@ async def test_a_silent_answer_is_given_up_and_looked_up(silent: tuple[Muting, B
     """The commit is made once, and acknowledged."""
     way, bucket = silent
     before = way.swallowed
-    store = ObjectStore(bucket, f"session_{uuid4().hex}")
+    store = ThreadedStore(ObjectStore(bucket, f"session_{uuid4().hex}"))
     await store.open(create=True, write=True)
     await store.commit([], lambda: b"one\n")
     way.armed.set()
@@ -159,8 +160,8 @@ def test_a_timeout_around_a_query_ends_it_though_the_server_is_silent() -> None:
     asyncio.run(asyncio.wait_for(play(), 60))
 
 
-async def _opened(network: Network, objects: MemoryBucket) -> ObjectStore:
-    store = ObjectStore(NetworkBucket(objects, network), "s", ttl_s=0)
+async def _opened(network: Network, objects: MemoryBucket) -> ThreadedStore:
+    store = ThreadedStore(ObjectStore(NetworkBucket(objects, network), "s", ttl_s=0))
     await store.open(create=True, write=True)
     await store.commit([], lambda: b"a\n")
     return store
@@ -219,13 +220,13 @@ def test_a_session_that_opens_after_its_caller_left_is_released() -> None:
         network, objects = Network(), MemoryBucket()
         first = await _opened(network, objects)
         await first.close()
-        late = ObjectStore(NetworkBucket(objects, network), "s", ttl_s=3_600, give_up_s=60)
+        late = ThreadedStore(ObjectStore(NetworkBucket(objects, network), "s", ttl_s=3_600, give_up_s=60))
         network.fates = ["swallowed"]
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await late.open(create=False, write=True)
         network.arrive()
-        second = ObjectStore(objects, "s", ttl_s=3_600)
+        second = ThreadedStore(ObjectStore(objects, "s", ttl_s=3_600))
         for _ in range(1_000):
             try:
                 await second.open(create=False, write=True)
@@ -241,10 +242,10 @@ def test_a_session_that_opens_after_its_caller_left_is_released() -> None:
 def test_a_read_that_is_left_harms_nothing() -> None:
     async def play() -> None:
         bucket = SilentBucket(MemoryBucket(), Network())
-        store = ObjectStore(bucket, "s")
+        store = ThreadedStore(ObjectStore(bucket, "s"))
         await store.open(create=True, write=True)
         await store.commit([NewFile(name="x", chunks=[b"x" * 2_000_000])], lambda: b"a\n")
-        reader = ObjectStore(bucket, "s")
+        reader = ThreadedStore(ObjectStore(bucket, "s"))
         bucket.mute = True
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
@@ -308,13 +309,13 @@ async def test_a_session_that_opens_after_its_scope_was_cancelled_is_released() 
     network, objects = Network(), MemoryBucket()
     first = await _opened(network, objects)
     await first.close()
-    late = ObjectStore(NetworkBucket(objects, network), "s", ttl_s=3_600, give_up_s=60)
+    late = ThreadedStore(ObjectStore(NetworkBucket(objects, network), "s", ttl_s=3_600, give_up_s=60))
     network.fates = ["swallowed"]
     with anyio.move_on_after(0.05) as scope:
         await late.open(create=False, write=True)
     assert scope.cancelled_caught
     network.arrive()
-    second = ObjectStore(objects, "s", ttl_s=3_600)
+    second = ThreadedStore(ObjectStore(objects, "s", ttl_s=3_600))
     for _ in range(1_000):
         try:
             await second.open(create=False, write=True)

@@ -23,6 +23,7 @@ from ctxfs.errors import ConfigError, InvalidReply, OutcomeUnknown, SessionLocke
 from ctxfs.eviction.events import Compacted, ContextEvent, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.messages import ModelRequest, ToolCall, UserMessage
 from ctxfs.messages.base import Usage
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.stores import ObjectStore
 from ctxfs.testing import Failure, MessagesServer, ScriptedModel
 from storage.buckets import Fate, MemoryBucket
@@ -93,12 +94,12 @@ async def test_the_troubles_of_stores_are_counted_once_for_the_whole_process(col
     before = counts()
     fates: list[Fate] = ["answer lost"]
     bucket = MemoryBucket(lambda _: fates.pop() if fates else "done")
-    first, second = [ObjectStore(bucket, "s", ttl_s=0, give_up_s=5) for _ in range(2)]
+    first, second = [ThreadedStore(ObjectStore(bucket, "s", ttl_s=0, give_up_s=5)) for _ in range(2)]
     await first.open(create=True, write=True)
     await second.open(create=True, write=True)
     with pytest.raises(SessionLocked):
         await first.commit([], lambda: b"x\n")
-    silent = ObjectStore(bucket, "s", ttl_s=0, give_up_s=0)
+    silent = ThreadedStore(ObjectStore(bucket, "s", ttl_s=0, give_up_s=0))
     await silent.open(create=True, write=True)
     bucket.fate = lambda _: "lost"
     with pytest.raises(OutcomeUnknown):

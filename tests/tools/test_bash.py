@@ -22,7 +22,6 @@ from ctxfs.session.content.blocks import RAW_BLOCK
 from ctxfs.session.content.encoding import RawBytes
 from ctxfs.session.content.file import ContentFile
 from ctxfs.session.content.growing import GrowingBlocks
-from ctxfs.storage import MemoryStore
 from ctxfs.storage.local import LocalStore
 from ctxfs.testing import ScriptedModel
 from ctxfs.tools import Materialize
@@ -402,23 +401,6 @@ anyio.run(main)
         assert fs.state.stored["terminal_001"].metadata["partial"]
         await run(fs, "echo next")
         assert await fs.load("terminal_002") == "next\n"
-
-
-async def test_a_store_without_growing_files_says_so() -> None:
-    class Plain:
-        """A store that has everything but ``append``."""
-
-        def __init__(self) -> None:
-            self._store = MemoryStore("s1")
-
-        def __getattr__(self, name: str) -> Any:
-            if name == "append":
-                raise AttributeError(name)
-            return getattr(self._store, name)
-
-    async with ContextFileSystem("s1", root_path="/memory", store=Plain()) as fs:
-        with pytest.raises(ConfigError, match="cannot append to files"):
-            await run(fs, "echo hi")
 
 
 PIECES = st.lists(

@@ -13,6 +13,7 @@ from ctxfs.messages import ToolCall
 from ctxfs.session import copy_session
 from ctxfs.storage import LocalSessions, SessionStores
 from ctxfs.storage.memory import MemorySessions
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.stores import ObjectSessions
 from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
@@ -36,7 +37,7 @@ async def converse(stores: SessionStores, *places: str) -> None:
 
 async def held(stores: SessionStores) -> dict[str, bytes]:
     """All that a session has, but its index, which a bucket does without."""
-    store = stores.store("s1")
+    store = ThreadedStore(stores.store("s1"))
     await store.open(create=False, write=False)
     names = [name for name in await store.names() if name != "index.json"]
     found = {name: await store.read(name) for name in names} | {"": await store.read_log()}
@@ -105,7 +106,7 @@ async def test_a_copy_that_cannot_be_written_whole_is_not_there(tmp_path: Path) 
     there = ObjectSessions(bucket, url="s3://test", give_up_s=0.0)
     with pytest.raises(CtxfsError):
         await copy_session("s1", here, there)
-    store = there.store("s1")
+    store = ThreadedStore(there.store("s1"))
     await store.open(create=True, write=False)
     assert await store.read_log() == b""
     await store.close()

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 from threading import Event
+from typing import Self
 
 import anyio.from_thread
 import anyio.to_thread
@@ -39,9 +40,9 @@ class SlowStore(LocalStore):
         super().__init__(directory, session_id)
         self.may_open = may_open
 
-    async def open(self, *, create: bool, write: bool) -> None:
-        await anyio.to_thread.run_sync(self.may_open.wait)
-        await super().open(create=create, write=write)
+    def open(self, *, create: bool, write: bool) -> Self:
+        self.may_open.wait()
+        return super().open(create=create, write=write)
 
 
 @pytest.mark.parametrize(("keys", "title"), [("kkjk", "Call 28 of 30"), ("g", "Call 1 of 30")])

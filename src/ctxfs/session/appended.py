@@ -1,6 +1,6 @@
 """Read the lines that a session's journal has gained since it was last read, even while another process writes."""
 
-from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.filesystem import ContextFileSystem, storage_of
 from ctxfs.session.journal import scan
 from ctxfs.session.records import Record
 from ctxfs.storage.threads import run_to_completion
@@ -11,6 +11,6 @@ async def records_after(fs: ContextFileSystem, line: int, offset: int) -> tuple[
 
     Also returns the number and the end of the last line, for the next time. Damaged records are left out.
     """
-    data = await fs._store.read_log(offset)  # noqa: SLF001 - of this room
+    data = await storage_of(fs).read_log(offset)
     found = await run_to_completion(lambda: scan(data, last_seq=line, offset=offset))
     return found.records, found.last_seq, found.end

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +12,9 @@ from ctxfs.session.content.blocks import is_block_index
 from ctxfs.session.index import INDEX_NAME, render_index, wants_index
 from ctxfs.session.journal import scan
 from ctxfs.session.state import SessionState, fold
-from ctxfs.storage.base import NewFile, Store, ThreadStore
+from ctxfs.storage.base import NewFile
 from ctxfs.storage.sessions import MakingStores, SessionStores
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import result_of, run_to_completion, uninterrupted
 from ctxfs.storage.urls import stores_at
 
@@ -29,14 +30,14 @@ class Copied:
 
 
 @asynccontextmanager
-async def making(stores: SessionStores, session_id: str) -> AsyncIterator[Store]:
+async def making(stores: SessionStores, session_id: str) -> AsyncIterator[ThreadedStore]:
     """See ``MakingStores.making``; if a place cannot do that, the session is made in a directory and then copied."""
     if isinstance(stores, MakingStores):
         async with stores.making(session_id) as store:
             yield store
         return
     directory = await result_of(lambda: tempfile.mkdtemp(prefix="ctxfs-"))
-    staged = stores_at(directory).store(session_id)
+    staged = ThreadedStore(stores_at(directory).store(session_id))
     try:
         await staged.open(create=True, write=True)
         yield staged
@@ -45,8 +46,8 @@ async def making(stores: SessionStores, session_id: str) -> AsyncIterator[Store]
         await uninterrupted(partial(_removed, staged, directory))()
 
 
-async def _publish(staged: Store, stores: SessionStores, session_id: str) -> None:
-    target = stores.store(session_id)
+async def _publish(staged: ThreadedStore, stores: SessionStores, session_id: str) -> None:
+    target = ThreadedStore(stores.store(session_id))
     await target.open(create=True, write=True)
     try:
         if await target.read_log() or await target.names():
@@ -56,12 +57,12 @@ async def _publish(staged: Store, stores: SessionStores, session_id: str) -> Non
         await uninterrupted(target.close)()
 
 
-async def _removed(staged: Store, directory: str) -> None:
+async def _removed(staged: ThreadedStore, directory: str) -> None:
     await staged.close()
     await run_to_completion(partial(shutil.rmtree, directory))
 
 
-async def bring_up_to_date(source: Store, target: Store, session_id: str) -> Copied:
+async def bring_up_to_date(source: ThreadedStore, target: ThreadedStore, session_id: str) -> Copied:
     """Copy everything in ``source`` to ``target``, which is open for writing; all of it, or nothing.
 
     Raises ``SessionDiverged`` if the log of ``target`` is not a prefix of that of ``source``; nothing changes then.
@@ -94,19 +95,15 @@ def _index(session_id: str, log: bytes) -> bytes:
     return b"".join(render_index(session_id, found.last_seq, fold(SessionState(), found.records).stored.values()))
 
 
-async def _same(source: Store, target: Store, name: str) -> bool:
+async def _same(source: ThreadedStore, target: ThreadedStore, name: str) -> bool:
     """Whether both have the same file of this name. Contents never change, so only a growing file differs, in size."""
     if await source.size(name) != await target.size(name):
         return False
     return not is_block_index(name) or await source.read(name) == await target.read(name)
 
 
-async def _file(source: Store, name: str) -> NewFile:
-    chunks: Iterable[bytes]
-    if isinstance(source, ThreadStore):
-        chunks = _Pieces(source, name, await source.size(name))
-    else:
-        chunks = [await source.read(name)]
+async def _file(source: ThreadedStore, name: str) -> NewFile:
+    chunks = _Pieces(source, name, await source.size(name))
     return NewFile(name=name, chunks=chunks, derived=is_block_index(name))
 
 
@@ -114,7 +111,7 @@ async def _file(source: Store, name: str) -> NewFile:
 class _Pieces:
     """Yield the bytes of a file in another store, reading them when they are asked for."""
 
-    store: ThreadStore
+    store: ThreadedStore
     name: str
     size_bytes: int
 

@@ -17,14 +17,14 @@ from ctxfs.session.content.stored import Stored
 from ctxfs.session.field_types import check_types
 from ctxfs.session.index import Index
 from ctxfs.session.state import SessionState
-from ctxfs.storage.base import Store
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.text.jsontext.tokens import JsonTokens
 
 HEADER_WINDOW = 1 << 20
 
 
 async def unknown_files(
-    store: Store, state: SessionState, index: Index | None, names: list[str]
+    store: ThreadedStore, state: SessionState, index: Index | None, names: list[str]
 ) -> tuple[list[Stored], list[str]]:
     """Sort the files that the journal does not know into orphans, which are ours, and foreign ones."""
     # Each file is one of four cases:
@@ -55,7 +55,7 @@ def _is_index_of_another(name: str, contents: set[str]) -> bool:
     return name.endswith(".idx") and name.removesuffix(".idx") in contents
 
 
-async def _fits(store: Store, state: SessionState, entry: Stored) -> bool:
+async def _fits(store: ThreadedStore, state: SessionState, entry: Stored) -> bool:
     """Whether the file can be the content of its id: it must not contradict what the journal says about the item."""
     if entry.item_id in state.stored:
         return False
@@ -67,7 +67,7 @@ async def _fits(store: Store, state: SessionState, entry: Stored) -> bool:
     return await ContentReader(store, entry).load() == item.message.content
 
 
-async def _describe(store: Store, name: str, indexed: Stored | None) -> Stored | None:
+async def _describe(store: ThreadedStore, name: str, indexed: Stored | None) -> Stored | None:
     """What a file is, by the index or by the file itself; None if it is not one of ours."""
     try:
         if indexed is not None and (await scan_blocks(store, indexed)).root == indexed.digest:
@@ -120,7 +120,7 @@ class StoredDraft:
         return entry
 
 
-async def _parse_envelope(store: Store, name: str) -> StoredDraft:
+async def _parse_envelope(store: ThreadedStore, name: str) -> StoredDraft:
     compression = ZSTD if is_compressed(name) else ""
     head, offset = _parse_start(await store.read(name, 0, HEADER_WINDOW), compression)
     encoding = str(head["metadata"]["encoding"])
@@ -157,20 +157,20 @@ def _parse_start(data: bytes, compression: str) -> tuple[dict[str, Any], int]:
     return head, found[1]
 
 
-async def _parse_text(store: Store, name: str) -> StoredDraft:
+async def _parse_text(store: ThreadedStore, name: str) -> StoredDraft:
     parts = PurePosixPath(_plain(name)).parts
     metadata = {"tool_name": parts[1]} if len(parts) > 2 else {}
     return await _raw_draft(store, name, parts[-1].removesuffix(TEXT.extension), ItemType(parts[0]), metadata)
 
 
-async def _parse_artifact(store: Store, name: str) -> StoredDraft:
+async def _parse_artifact(store: ThreadedStore, name: str) -> StoredDraft:
     """A tool's output; it is ``partial`` if the command had not ended."""
     metadata = {"partial": True} if name.startswith(TERMINAL) else {}
     return await _raw_draft(store, name, PurePosixPath(name).stem, ItemType.TOOL_RESULT, metadata)
 
 
 async def _raw_draft(
-    store: Store, name: str, item_id: str, item_type: ItemType, metadata: Mapping[str, Any]
+    store: ThreadedStore, name: str, item_id: str, item_type: ItemType, metadata: Mapping[str, Any]
 ) -> StoredDraft:
     return StoredDraft(
         item_id=item_id,
@@ -188,7 +188,7 @@ async def _raw_draft(
 _PARSERS = {ENVELOPE.extension: _parse_envelope, TEXT.extension: _parse_text}
 
 
-async def measure(store: Store, draft: StoredDraft) -> Stored:
+async def measure(store: ThreadedStore, draft: StoredDraft) -> Stored:
     """What is stored in the file of ``draft``. Raises ValueError or ``CtxfsError`` when the content does not decode."""
     if not draft.raw:
         return await _measured(store, draft.stored(draft.metadata["encoding"]))
@@ -198,7 +198,7 @@ async def measure(store: Store, draft: StoredDraft) -> Stored:
         return await _measured(store, draft.stored("bytes"))
 
 
-async def _measured(store: Store, entry: Stored) -> Stored:
+async def _measured(store: ThreadedStore, entry: Stored) -> Stored:
     """Fill in what only the content tells; all of it is read, and must decode."""
     index = await scan_blocks(store, entry)
     entry = replace(entry, size_bytes=index.size_bytes, digest=index.root, blocks=index.count)

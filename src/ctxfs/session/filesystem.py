@@ -32,6 +32,7 @@ from ctxfs.session.writer import SessionWriter
 from ctxfs.storage.base import DirectoryStore, Store
 from ctxfs.storage.roots import absolute_root
 from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.storage.urls import stores_at
 
@@ -79,11 +80,11 @@ class ContextFileSystem:
             session_id = new_session_id(datetime.fromtimestamp(clock(), UTC), random.SystemRandom())
         self._session_id = check_session_id(session_id)
         if store is not None and not isinstance(store, type) and callable(getattr(store, "commit", None)):
-            self._store = cast("Store", store)
+            self._store = ThreadedStore(cast("Store", store))
             self._stores = stores_at(root_path) if isinstance(store, DirectoryStore) and root_path is not None else None
         else:
             self._stores = stores_at(root_path, store)
-            self._store = self._stores.store(session_id)
+            self._store = ThreadedStore(self._stores.store(session_id))
         self._directory = self._directory_in(root_path)
         self._layout = layout
         self._clock = clock
@@ -98,7 +99,7 @@ class ContextFileSystem:
     def _directory_in(self, root_path: str | Path | None) -> Path | None:
         if root_path is not None:
             return absolute_root(root_path) / self._session_id
-        return self._store.directory if isinstance(self._store, DirectoryStore) else None
+        return self._store.directory
 
     # What it is ------------------------------------------------------------------------------------------------------
 
@@ -333,3 +334,8 @@ class ContextFileSystem:
         if self._journal is None:
             raise SessionClosed(f"session {self._session_id} is not open: use `async with`, or await open()")
         return self._journal
+
+
+def storage_of(fs: ContextFileSystem) -> ThreadedStore:
+    """Return the store of a session, open while the session is: for the rooms of ctxfs that look at its files."""
+    return fs._store  # noqa: SLF001 - of this module

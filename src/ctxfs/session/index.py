@@ -7,7 +7,7 @@ from typing import Any
 
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.record_json import from_json, to_json
-from ctxfs.storage.base import SharedStore, Store
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.text.jsontext import codec as json_codec
 
 INDEX_NAME = "index.json"
@@ -69,6 +69,6 @@ def _fields(line: bytes) -> dict[str, Any]:
     return fields
 
 
-def wants_index(store: Store) -> bool:
-    """Whether the index is written in this store."""
-    return store.wants_index if isinstance(store, SharedStore) else True
+def wants_index(store: ThreadedStore) -> bool:
+    """Whether the index is written in this store: no tool could read it on a server, and each write is a request."""
+    return not store.is_shared

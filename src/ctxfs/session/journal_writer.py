@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from ctxfs.errors import ConfigError, OutcomeUnknown, SessionClosed, SessionLocked, StorageError, WriteFailed
+from ctxfs.errors import OutcomeUnknown, SessionClosed, SessionLocked, StorageError, WriteFailed
 from ctxfs.session.content.blocks import index_name
 from ctxfs.session.content.file import ContentFile, IndexChunks
 from ctxfs.session.content.stored import Stored
@@ -41,8 +41,9 @@ from ctxfs.session.records import (
 )
 from ctxfs.session.recovery import SessionScan
 from ctxfs.session.state import SessionState, evicts, fold
-from ctxfs.storage.base import LeaseStore, NewFile, SharedStore, Store
+from ctxfs.storage.base import NewFile
 from ctxfs.storage.loop_lock import LoopLock
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import run_to_completion, uninterrupted
 
 INDEX_MIN_CHANGES = 32
@@ -153,7 +154,7 @@ class _Batch:
 class JournalReader:
     """The state of an open session, which follows what is appended to its journal."""
 
-    def __init__(self, store: Store, session_id: str) -> None:
+    def __init__(self, store: ThreadedStore, session_id: str) -> None:
         self.state = SessionState()
         self._store = store
         self._session_id = session_id
@@ -182,7 +183,7 @@ class JournalReader:
 class JournalWriter(JournalReader):
     """The state of an open session, and the only way to change it: a commit that is durable first."""
 
-    def __init__(self, store: Store, session_id: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: ThreadedStore, session_id: str, clock: Callable[[], float] = time.time) -> None:
         super().__init__(store, session_id)
         self._clock = clock
         self._preface: tuple[Preface, ...] = ()
@@ -204,7 +205,7 @@ class JournalWriter(JournalReader):
 
         In a ``SharedStore`` they become durable with the next line, which saves a request; nothing needs them earlier.
         """
-        if isinstance(self._store, SharedStore):
+        if self._store.is_shared:
             fold(self.state, records)
             self.begin_line(*records)
         else:
@@ -304,7 +305,7 @@ class JournalWriter(JournalReader):
         self._begun = batch
         try:
             # The protocol check comes last: it takes longer than everything else here.
-            if any(pending.commit.last for pending in batch.commits) and isinstance(self._store, SharedStore):
+            if any(pending.commit.last for pending in batch.commits) and self._store.is_shared:
                 await self._store.commit_and_release(batch.files(), batch.encode)
             else:
                 await self._store.commit(batch.files(), batch.encode)
@@ -346,13 +347,13 @@ class JournalWriter(JournalReader):
         if (begun := self._begun) is None:
             return False
         try:
-            await _leased(self._store).acquire()
+            await self._store.acquire()
             log = await self._store.read_log()
         except StorageError as error:
             raise OutcomeUnknown("the last commit", str(error)) from error
         known, appended = log[: self._end], log[self._end :]
         if len(known) < self._end or appended not in (b"", begun.line):
-            await _leased(self._store).release()
+            await self._store.release()
             raise SessionLocked(self._session_id, "a writer that took the session over")
         self.state.become(await run_to_completion(lambda: fold(SessionState(), scan(log).records)))
         if appended:
@@ -377,7 +378,7 @@ class JournalWriter(JournalReader):
     async def release(self) -> None:
         """Let another writer in; until ``acquire`` every commit raises ``SessionClosed``."""
         async with self._turn:
-            await _leased(self._store).release()
+            await self._store.release()
 
     async def acquire(self) -> tuple[Record, ...] | None:
         """Be the writer again; take in what others appended in the meantime, and return it.
@@ -388,7 +389,7 @@ class JournalWriter(JournalReader):
         async with self._turn:
             if self._begun is not None:
                 return None
-            return await self._gained() if await _leased(self._store).acquire() else None
+            return await self._gained() if await self._store.acquire() else None
 
     async def follow(self) -> tuple[Record, ...] | None:
         """While the session is released, take in what others appended, and return it, without taking a lease.
@@ -432,12 +433,6 @@ class JournalWriter(JournalReader):
         except WriteFailed as error:  # a cache: the journal has it all, and flush and close try again
             self._index_size = len(self.state.stored)
             logger.warning("session %s: %s", self._session_id, error)
-
-
-def _leased(store: Store) -> LeaseStore:
-    if not isinstance(store, LeaseStore):
-        raise ConfigError(f"{type(store).__name__} cannot give its lock back: close the session instead")
-    return store
 
 
 def _next_batch(queue: Iterable[_Pending], stored: Mapping[str, Stored]) -> tuple[list[_Pending], list[_Pending]]:

@@ -15,8 +15,8 @@ from ctxfs.session.discovery import unknown_files
 from ctxfs.session.index import INDEX_NAME, Index, parse_index, wants_index
 from ctxfs.session.journal import Damage, Scan, scan
 from ctxfs.session.state import SessionState, fold
-from ctxfs.storage.base import Store
 from ctxfs.storage.log_file import LOG_NAME
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import run_to_completion
 
 
@@ -82,7 +82,7 @@ class Journal:
     scan: Scan
 
 
-async def read_journal(store: Store) -> Journal:
+async def read_journal(store: ThreadedStore) -> Journal:
     """Read the whole journal, in a worker thread."""
     data = await store.read_log()
 
@@ -93,7 +93,7 @@ async def read_journal(store: Store) -> Journal:
     return await run_to_completion(read)
 
 
-async def scan_session(store: Store, *, read_only: bool) -> SessionScan:
+async def scan_session(store: ThreadedStore, *, read_only: bool) -> SessionScan:
     """Read a session: what is in it, and what is wrong with it.
 
     Raises what ``store`` raises.
@@ -141,7 +141,7 @@ async def scan_session(store: Store, *, read_only: bool) -> SessionScan:
     )
 
 
-async def growing_logs(store: Store, state: SessionState, names: Iterable[str]) -> tuple[Stored, ...]:
+async def growing_logs(store: ThreadedStore, state: SessionState, names: Iterable[str]) -> tuple[Stored, ...]:
     """Describe what commands have printed that the journal does not know of: they run, or their agent was killed.
 
     ``names`` are those of the session's files.
@@ -152,7 +152,7 @@ async def growing_logs(store: Store, state: SessionState, names: Iterable[str]) 
     return tuple(adopt)
 
 
-async def quarantine(store: Store, name: str) -> None:
+async def quarantine(store: ThreadedStore, name: str) -> None:
     """Rename a foreign file that has an item's name; not a byte of it is lost."""
     await store.replace(f"{name}.foreign", await store.read(name))
     await store.delete([name])
@@ -174,7 +174,7 @@ def _leftovers(state: SessionState, names: list[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name in gone or name.removesuffix(index_name("")) in gone)
 
 
-async def _read_index(store: Store) -> tuple[Index | None, bool]:
+async def _read_index(store: ThreadedStore) -> tuple[Index | None, bool]:
     """Return the index, None if it is missing or damaged, and whether its file is there."""
     try:
         data = await store.read(INDEX_NAME)

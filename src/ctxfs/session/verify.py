@@ -11,8 +11,8 @@ from ctxfs.session.content.stored import Stored
 from ctxfs.session.index import INDEX_NAME, parse_index, wants_index
 from ctxfs.session.journal import Damage
 from ctxfs.session.recovery import read_journal
-from ctxfs.storage.base import Store
 from ctxfs.storage.log_file import LOG_NAME
+from ctxfs.storage.threaded import ThreadedStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,9 @@ class VerifyReport:
         return not self.problems
 
 
-async def verify(store: Store, session_id: str, entries: Sequence[Stored], damages: Sequence[Damage]) -> VerifyReport:
+async def verify(
+    store: ThreadedStore, session_id: str, entries: Sequence[Stored], damages: Sequence[Damage]
+) -> VerifyReport:
     """Check ``entries``, the contents that are durable; ``damages`` is what opening the session found."""
     problems = [Problem(name=LOG_NAME, detail=damage.reason) for damage in damages]
     for entry in entries:
@@ -46,7 +48,7 @@ async def verify(store: Store, session_id: str, entries: Sequence[Stored], damag
     return VerifyReport(checked=len(entries), problems=tuple(problems))
 
 
-async def _problems_of(store: Store, entry: Stored) -> Sequence[Problem]:
+async def _problems_of(store: ThreadedStore, entry: Stored) -> Sequence[Problem]:
     """What is wrong with the file of a content, or else with the block index beside it."""
     grows = entry.name.startswith(TERMINAL) and bool(entry.metadata.get("partial"))
     try:
@@ -62,7 +64,7 @@ async def _problems_of(store: Store, entry: Stored) -> Sequence[Problem]:
     return []
 
 
-async def _index_problems(store: Store, session_id: str) -> Sequence[Problem]:
+async def _index_problems(store: ThreadedStore, session_id: str) -> Sequence[Problem]:
     try:
         index = parse_index(await store.read(INDEX_NAME))
     except (NotStored, ValueError) as error:

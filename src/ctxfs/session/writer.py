@@ -31,7 +31,7 @@ from ctxfs.session.records import (
     WriterOpened,
 )
 from ctxfs.session.recovery import Recovery, quarantine, scan_session
-from ctxfs.storage.base import GrowingStore, SharedStore, Store
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.text.jsontext.write_stream import has_surrogates, is_longer
 
@@ -64,7 +64,7 @@ class SessionWriter:
 
     def __init__(
         self,
-        store: Store,
+        store: ThreadedStore,
         *,
         session_id: str,
         base: str,
@@ -119,8 +119,7 @@ class SessionWriter:
 
     def _opened(self, last_epoch: int) -> WriterOpened:
         """Number this writer: one more than the last number in the journal, or the number that the store gives."""
-        given = self._store.epoch if isinstance(self._store, SharedStore) else 0
-        self._epoch = max(given, last_epoch + 1)
+        self._epoch = max(self._store.epoch, last_epoch + 1)
         return WriterOpened(epoch=self._epoch, path=self._base, opened_at=self._clock())
 
     @uninterrupted
@@ -414,10 +413,8 @@ class SessionWriter:
         """Start a file of the session that is written as a command prints: ``artifacts/terminal/<id>.log``.
 
         It can be read at once; ``finish`` makes it durable and records it. Neither a crash before that nor closing the
-        session loses anything that was appended. Raises ``ConfigError`` if the store cannot do this.
+        session loses anything that was appended.
         """
-        if not isinstance(self._store, GrowingStore):
-            raise ConfigError(f"{type(self._store).__name__} cannot append to files: use the local disk")
         item_id, name = self.names.allocate_terminal()
 
         async def record(stored: Stored) -> None:

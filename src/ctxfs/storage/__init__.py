@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from ctxfs.lazy import lazy
 
 if TYPE_CHECKING:
-    from ctxfs.storage.base import GrowingStore, LeaseStore, NewFile, RewritingStore, SharedStore, Store
+    from ctxfs.storage.base import NewFile, RewritingStore, SharedStore, Store
     from ctxfs.storage.failures import NoAnswer
     from ctxfs.storage.local import Durability, LocalStore
     from ctxfs.storage.local_sessions import LocalSessions
     from ctxfs.storage.memory import MemoryDisk, MemoryStore
     from ctxfs.storage.port import FileKind, FileStat, FileSystem, OsFileSystem
     from ctxfs.storage.sessions import SessionFound, SessionStores
+    from ctxfs.storage.threaded import ThreadedStore
     from ctxfs.storage.urls import stores_at
 
 __all__ = [
@@ -22,8 +23,6 @@ __all__ = [
     "FileKind",
     "FileStat",
     "FileSystem",
-    "GrowingStore",
-    "LeaseStore",
     "LocalSessions",
     "LocalStore",
     "MemoryDisk",
@@ -36,6 +35,7 @@ __all__ = [
     "SessionStores",
     "SharedStore",
     "Store",
+    "ThreadedStore",
     "stores_at",
 ]
 
@@ -43,8 +43,6 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "ctxfs.storage.base": (
-            "GrowingStore",
-            "LeaseStore",
             "NewFile",
             "RewritingStore",
             "SharedStore",
@@ -70,6 +68,7 @@ __getattr__, __dir__ = lazy(
             "SessionFound",
             "SessionStores",
         ),
+        "ctxfs.storage.threaded": ("ThreadedStore",),
         "ctxfs.storage.urls": ("stores_at",),
     },
 )

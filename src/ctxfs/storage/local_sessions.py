@@ -5,42 +5,48 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.new_session import prepare_root, publish, remove_import, remove_stale, temporary_id
 from ctxfs.storage.port import FileSystem, OsFileSystem
-from ctxfs.storage.sessions import SessionFound
+from ctxfs.storage.sessions import DirectoryStores, MakingStores, SessionFound
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import result_of, run_to_completion, uninterrupted
 
 
-class LocalSessions:
-    """See ``SessionStores``: the sessions in ``directory``, an absolute path. ``fs``: the system, for tests."""
+class LocalSessions(MakingStores, DirectoryStores):
+    """The sessions in ``directory``, an absolute path, as ``SessionStores``. ``fs``: the system, for tests."""
 
     def __init__(self, directory: Path, *, fs: FileSystem | None = None) -> None:
         self._directory = directory
         self._fs: FileSystem = fs if fs is not None else OsFileSystem()
 
     @property
+    @override
     def url(self) -> str:
         """The directory."""
         return str(self._directory)
 
     @property
+    @override
     def directory(self) -> Path:
-        """See ``SessionStores.directory``."""
         return self._directory
 
+    @override
     def store(self, session_id: str) -> LocalStore:
-        """See ``SessionStores.store``."""
         return LocalStore(self._directory, session_id, fs=self._fs)
 
+    @override
     async def sessions(self) -> list[SessionFound]:
-        """See ``SessionStores.sessions``. What is left of sessions whose removal was cut short is removed."""
+        """List them. What is left of sessions whose removal was cut short is removed."""
         names = await list_sessions(self._directory, fs=self._fs)
         return await run_to_completion(lambda: [found for name in names if (found := self._found(name)) is not None])
 
+    @override
     async def all_names(self) -> list[str]:
-        """See ``DirectoryStores.all_names``: directories that may not be read."""
+        """Also directories that may not be read."""
         return await list_sessions(self._directory, fs=self._fs, unreadable=True)
 
     def _found(self, session_id: str) -> SessionFound | None:
@@ -53,18 +59,21 @@ class LocalSessions:
                 return SessionFound(session_id, version, status.st_mtime)
         return None
 
+    @override
     async def remove(self, session_id: str, *, tombstone: Mapping[str, Any] | None = None) -> None:
-        """See ``SessionStores.remove``; also whole or not at all when the process is killed."""
+        """Also whole or not at all when the process is killed."""
         await remove_session(self._directory, session_id, fs=self._fs, tombstone=tombstone)
 
+    @override
     @asynccontextmanager
-    async def making(self, session_id: str) -> AsyncIterator[LocalStore]:
-        """See ``MakingStores.making``: it is made under a name of its own, then renamed."""
-        root, fs = self._directory, self._fs
+    async def making(self, session_id: str) -> AsyncIterator[ThreadedStore]:
+        """It is made under a name of its own, then renamed."""
+        root = self._directory
+        fs = self._fs
         existed = await result_of(lambda: prepare_root(fs, root, session_id))
         await remove_stale(fs, root)
         temporary = temporary_id()
-        store = self.store(temporary)
+        store = ThreadedStore(self.store(temporary))
         try:
             await store.open(create=True, write=True)
             yield store
@@ -75,6 +84,6 @@ class LocalSessions:
         await uninterrupted(store.close)()
 
     @uninterrupted
-    async def _abandon(self, store: LocalStore, temporary: str, error: BaseException, *, existed: bool) -> None:
+    async def _abandon(self, store: ThreadedStore, temporary: str, error: BaseException, *, existed: bool) -> None:
         await store.close()
         await remove_import(self._fs, self._directory, temporary, error, existed=existed)

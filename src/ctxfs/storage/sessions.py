@@ -1,13 +1,17 @@
 """The place where sessions are kept, as ctxfs uses it: it returns their stores, lists them and removes them."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from typing_extensions import override
+
 from ctxfs.errors import SessionNotFound
 from ctxfs.storage import lock_file
 from ctxfs.storage.base import Store
+from ctxfs.storage.threaded import ThreadedStore
 
 
 class SessionFound(NamedTuple):
@@ -31,19 +35,24 @@ class SessionStores(Protocol):
     """
 
     @property
+    @abstractmethod
     def url(self) -> str:
         """The place's name, to be shown: without keys or passwords."""
 
     @property
+    @abstractmethod
     def directory(self) -> Path | None:
         """The directory of this machine that holds the sessions, absolute; None: they are somewhere else."""
 
+    @abstractmethod
     def store(self, session_id: str) -> Store:
         """Return the store of one session, which is not opened and need not exist. Raises ``UnsafePath``."""
 
+    @abstractmethod
     async def sessions(self) -> list[SessionFound]:
         """List the sessions, sorted by their ids. Raises ``ConfigError`` and ``StorageError`` if they cannot be."""
 
+    @abstractmethod
     async def remove(self, session_id: str, *, tombstone: Mapping[str, Any] | None = None) -> None:
         """Remove a session and all that it stored, for good; as a whole or not at all.
 
@@ -57,7 +66,8 @@ class SessionStores(Protocol):
 class MakingStores(SessionStores, Protocol):
     """A place where a session can be created step by step, and appears only once it is complete."""
 
-    def making(self, session_id: str) -> AbstractAsyncContextManager[Store]:
+    @abstractmethod
+    def making(self, session_id: str) -> AbstractAsyncContextManager[ThreadedStore]:
         """Yield an open store; at the end of the block the session exists under its id; after an error, nothing does.
 
         Raises ``SessionExists``, ``ConfigError`` and ``WriteFailed``.
@@ -69,12 +79,15 @@ class ListingStores(SessionStores, Protocol):
     """A place on a server that lists sessions quickly if it gets back what it listed before."""
 
     @property
+    @abstractmethod
     def list_path(self) -> Path | None:
         """The file in which this machine may keep what was listed and read; None: there is none."""
 
+    @override
     async def sessions(self, known: Iterable[SessionFound] = ()) -> list[SessionFound]:
-        """See ``SessionStores.sessions``. A session that is ``known`` with its newest ``mark`` takes no request."""
+        """List the sessions. A session that is ``known`` with its newest ``mark`` takes no request."""
 
+    @abstractmethod
     def snapshot(self, session_id: str) -> Store:
         """Return the store of one session for readers, who see it as it is when they open it. Raises ``UnsafePath``.
 
@@ -86,6 +99,7 @@ class ListingStores(SessionStores, Protocol):
 class DirectoryStores(SessionStores, Protocol):
     """A place that may have sessions that this user may not read."""
 
+    @abstractmethod
     async def all_names(self) -> list[str]:
         """List the ids of the sessions, and the names of what may be one, sorted. Raises ``ConfigError``."""
 
@@ -107,7 +121,7 @@ def has_writer(stores: SessionStores, session_id: str) -> bool:
 
 async def is_there(stores: SessionStores, session_id: str) -> bool:
     """Whether the session exists, in one or two requests. Raises what ``Store.open`` raises, and ``StorageError``."""
-    store = stores.store(session_id)
+    store = ThreadedStore(stores.store(session_id))
     try:
         await store.open(create=False, write=False)
     except SessionNotFound:

@@ -6,9 +6,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-import anyio
-from anyio import to_thread
-
 from ctxfs.errors import SessionLocked, StorageError
 from ctxfs.storage.base import NewFile, Store
 from ctxfs.storage.sessions import SessionStores
@@ -52,7 +49,7 @@ def try_stores(stores: SessionStores, session_id: str, *, races: int = 20, write
     with ThreadPoolExecutor(writers) as threads:
         while number < races and problem is None:
             race = _Race(number, threading.Barrier(writers), threading.Barrier(writers))
-            running = [threads.submit(anyio.run, _run, stores, session_id, race, me) for me in range(writers)]
+            running = [threads.submit(_run, stores.store(session_id), race, me) for me in range(writers)]
             for one in running:
                 one.result()
             problem = race.problem
@@ -63,41 +60,39 @@ def try_stores(stores: SessionStores, session_id: str, *, races: int = 20, write
     return Trial(races=number, writers=writers, commit_ms=commit_ms, problem=problem)
 
 
-async def _run(stores: SessionStores, session_id: str, race: _Race, me: int) -> None:
-    """One writer's part in a race; each runs in a thread, with an event loop of its own."""
-    store = stores.store(session_id)
-    is_open = False
-    await to_thread.run_sync(race.start.wait)
+def _run(store: Store, race: _Race, me: int) -> None:
+    """One writer's part in a race, in a thread of its own."""
+    opened: Store | None = None
+    race.start.wait()
     try:
-        await store.open(create=True, write=True)
-        is_open = True
+        opened = store.open(create=True, write=True)
         race.opened.append(me)
     except SessionLocked:
         pass
     except StorageError as error:
         race.problem = str(error)
-    await to_thread.run_sync(race.all_tried.wait)
-    if not is_open:
+    race.all_tried.wait()
+    if opened is None:
         return
     try:
         if len(race.opened) != 1:
             several = f"{len(race.opened)} of several writers got the session at the same time"
             race.problem = f"{several}: the store allows more than one"
         else:
-            await _settle(store, race)
+            _settle(opened, race)
     except StorageError as error:
         race.problem = str(error)
     finally:
-        await store.close()
+        opened.close()
 
 
-async def _settle(store: Store, race: _Race) -> None:
+def _settle(store: Store, race: _Race) -> None:
     """As the one writer of a race, look for what the earlier ones committed, and commit."""
-    before = await store.read_log()
+    before = store.read_log()
     if before != b"".join(b"race %d\n" % number for number in range(race.number)):
         race.problem = "the next writer does not see at once what was committed"
         return
     line = b"race %d\n" % race.number
     started = time.perf_counter()
-    await store.commit([NewFile(name=f"race-{race.number}", chunks=[line])], lambda: line)
+    store.commit([NewFile(name=f"race-{race.number}", chunks=[line])], lambda: line)
     race.commit_s = time.perf_counter() - started

@@ -24,9 +24,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import anyio
+from typing_extensions import override
 
 from ctxfs.errors import OutcomeUnknown, SessionClosed, SessionLocked, WriteFailed
-from ctxfs.storage.base import GrowingStore, NewFile, RewritingStore, SharedStore, Store
+from ctxfs.storage.base import NewFile, SharedStore, Store
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.testing.network import FATES, Network
 from ctxfs.testing.store_conformance import StoreConformance
 
@@ -53,21 +55,21 @@ class Machine:
     network: Network = field(default_factory=Network)
 
 
-Make = Callable[[Machine], SharedStore]
+Make = Callable[[Machine], ThreadedStore]
 
 
-async def _commit(store: Store, name: str) -> None:
+async def _commit(store: ThreadedStore, name: str) -> None:
     await store.commit([NewFile(name=name, chunks=[name.encode()])], f"{name}\n".encode)
 
 
-async def _opened(make: Make, machine: Machine) -> SharedStore:
+async def _opened(make: Make, machine: Machine) -> ThreadedStore:
     store = make(machine)
     await store.open(create=True, write=True)
     return store
 
 
 @asynccontextmanager
-async def _reader(make: Make) -> AsyncIterator[SharedStore]:
+async def _reader(make: Make) -> AsyncIterator[ThreadedStore]:
     store = make(Machine())
     await store.open(create=False, write=False)
     try:
@@ -99,17 +101,22 @@ class SharedStoreConformance(StoreConformance):
     """Inherit, say how a store is made on a machine, and run; ``StoreConformance`` is part of it."""
 
     @abstractmethod
-    def new_shared(self) -> Make:
+    def new_shared(self) -> Callable[[Machine], SharedStore]:
         """Return a function that makes a store of one and the same session, a new one, on a machine."""
 
+    def _shared(self) -> Make:
+        """``new_shared``, each store as a session uses it."""
+        make = self.new_shared()
+        return lambda machine: ThreadedStore(make(machine))
+
+    @override
     def new_session(self) -> Callable[[], Store]:
-        """See ``StoreConformance.new_session``."""
         make = self.new_shared()
         return lambda: make(Machine())
 
     async def test_a_killed_writer_is_taken_over_when_its_lease_has_run_out(self) -> None:
         """Nothing that was acknowledged to it is lost."""
-        make = self.new_shared()
+        make = self._shared()
         killed = await _opened(make, Machine(ttl_s=0))
         await _commit(killed, "a")
         second = await _opened(make, Machine(ttl_s=0))
@@ -120,7 +127,7 @@ class SharedStoreConformance(StoreConformance):
 
     async def test_a_writer_keeps_the_session_while_its_lease_runs(self) -> None:
         """Also a silent one; when it lets go, the next one comes in at once."""
-        make = self.new_shared()
+        make = self._shared()
         first = await _opened(make, Machine())
         await _refused(SessionLocked, lambda: _opened(make, Machine()))
         await _commit(first, "a")
@@ -132,7 +139,7 @@ class SharedStoreConformance(StoreConformance):
 
     async def test_the_last_commit_releases_the_session(self) -> None:
         """Whole, and in one step: the next writer has it at once, and finds the commit."""
-        make = self.new_shared()
+        make = self._shared()
         first = await _opened(make, Machine())
         await first.commit_and_release([NewFile(name="a", chunks=[b"a"])], lambda: b"a\n")
         await _refused(SessionClosed, lambda: _commit(first, "b"))
@@ -146,7 +153,7 @@ class SharedStoreConformance(StoreConformance):
 
     async def test_the_last_commit_of_a_fenced_writer_is_refused(self) -> None:
         """It leaves no trace, and the writer that has the session goes on."""
-        make = self.new_shared()
+        make = self._shared()
         stopped = await _opened(make, Machine(ttl_s=0))
         second = await _opened(make, Machine(ttl_s=0))
         last = [NewFile(name="a", chunks=[b"a"])]
@@ -158,7 +165,7 @@ class SharedStoreConformance(StoreConformance):
 
     async def test_a_writer_that_was_stopped_past_its_lease_is_fenced(self) -> None:
         """Whatever it tries then raises ``SessionLocked``, and leaves no trace."""
-        make = self.new_shared()
+        make = self._shared()
         stopped = await _opened(make, Machine(ttl_s=0))
         await _commit(stopped, "a")
         second = await _opened(make, Machine(ttl_s=0))
@@ -180,13 +187,13 @@ class SharedStoreConformance(StoreConformance):
 
     async def test_each_kind_of_change_is_fenced(self) -> None:
         """Also when it is the first that a writer tries after it was taken over."""
-        changes: list[Callable[[Store], Awaitable[None]]] = [
+        changes: list[Callable[[ThreadedStore], Awaitable[None]]] = [
             lambda store: store.replace("a", b"x"),
             lambda store: store.delete(["a"]),
             lambda store: store.truncate_log(0),
         ]
         for change in changes:
-            make = self.new_shared()
+            make = self._shared()
             stopped = await _opened(make, Machine(ttl_s=0))
             await _commit(stopped, "a")
             second = await _opened(make, Machine(ttl_s=0))
@@ -197,8 +204,8 @@ class SharedStoreConformance(StoreConformance):
 
     async def test_writers_are_numbered(self) -> None:
         """Each has a higher epoch than all before it; all but the last are fenced."""
-        make = self.new_shared()
-        writers: list[SharedStore] = []
+        make = self._shared()
+        writers: list[ThreadedStore] = []
         epochs = []
         for number in range(5):
             writers.append(await _opened(make, Machine(ttl_s=0)))
@@ -217,7 +224,7 @@ class SharedStoreConformance(StoreConformance):
 
     async def test_a_writer_that_was_taken_over_comes_back(self) -> None:
         """It is told that a writer died meanwhile, and sees what that one wrote."""
-        make = self.new_shared()
+        make = self._shared()
         first = await _opened(make, Machine(ttl_s=0))
         await _commit(first, "a")
         second = await _opened(make, Machine(ttl_s=0))
@@ -233,7 +240,7 @@ class SharedStoreConformance(StoreConformance):
     async def test_a_request_without_an_answer_is_repeated(self) -> None:
         """Whether it was lost, its answer was lost, it arrives late, or twice: it is done once."""
         for fate in FATES:
-            make = self.new_shared()
+            make = self._shared()
             network = Network()
             store = await _opened(make, Machine(give_up_s=60, network=network))
             for name in ("a", "b", "c"):
@@ -249,7 +256,7 @@ class SharedStoreConformance(StoreConformance):
     async def test_what_stays_without_an_answer_is_unknown(self) -> None:
         """Nothing more is written until the session is opened again; then it is known, and stays so."""
         for fate in FATES[:-1]:
-            make = self.new_shared()
+            make = self._shared()
             network = Network()
             store = await _opened(make, Machine(network=network))
             await _commit(store, "a")
@@ -267,7 +274,7 @@ class SharedStoreConformance(StoreConformance):
 
     async def test_a_writer_does_not_wait_for_its_own_lease(self) -> None:
         """After a commit without an answer it takes the session again at once."""
-        make = self.new_shared()
+        make = self._shared()
         network = Network()
         store = await _opened(make, Machine(network=network))
         network.fates = ["lost"]
@@ -279,7 +286,7 @@ class SharedStoreConformance(StoreConformance):
 
     async def test_a_request_that_arrives_after_the_take_over_does_nothing(self) -> None:
         """However late: a writer's machine may be slow, and so may be the way to the server."""
-        make = self.new_shared()
+        make = self._shared()
         network = Network()
         first = await _opened(make, Machine(ttl_s=0, network=network))
         await _commit(first, "a")
@@ -300,7 +307,7 @@ class SharedStoreConformance(StoreConformance):
         """
         if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
             return
-        make, network = self.new_shared(), Network()
+        make, network = self._shared(), Network()
         store = await _opened(make, Machine(network=network))
         await _commit(store, "a")
         network.fates = ["swallowed"]
@@ -320,7 +327,7 @@ class SharedStoreConformance(StoreConformance):
     async def test_clocks_that_disagree_cost_politeness_only(self) -> None:
         """Whoever gets the session, there is one writer, and one history."""
         for ahead_s in (-10_000.0, 10_000.0):
-            make = self.new_shared()
+            make = self._shared()
             first = await _opened(make, Machine(ttl_s=30))
             await _commit(first, "a")
             second = make(Machine(ttl_s=30, ahead_s=ahead_s))
@@ -338,9 +345,9 @@ class SharedStoreConformance(StoreConformance):
     async def test_a_fenced_writer_rewrites_nothing(self) -> None:
         """Of a ``RewritingStore``: also when its request arrives late."""
         for late in (False, True):
-            make, network = self.new_shared(), Network()
+            make, network = self._shared(), Network()
             stopped = await _opened(make, Machine(ttl_s=0, network=network))
-            if not isinstance(stopped, RewritingStore):
+            if not stopped.can_rewrite:
                 return
             rewriting = partial(stopped.rewrite, b"x\n")
             await _commit(stopped, "a")
@@ -356,11 +363,11 @@ class SharedStoreConformance(StoreConformance):
     async def test_a_rewriting_without_an_answer_is_repeated(self) -> None:
         """Of a ``RewritingStore``: it is done once; the writer that was stopped before it stays out."""
         for fate in FATES:
-            make, network = self.new_shared(), Network()
+            make, network = self._shared(), Network()
             stopped = await _opened(make, Machine(ttl_s=0))
             await _commit(stopped, "b")
             store = await _opened(make, Machine(ttl_s=0, give_up_s=60, network=network))
-            if not isinstance(store, RewritingStore):
+            if not store.can_rewrite:
                 return
             network.fates = [fate]
             await store.rewrite(b"b\n")
@@ -371,11 +378,9 @@ class SharedStoreConformance(StoreConformance):
             assert await _found(make) == ["b", "c"], fate
 
     async def test_growing_output_of_a_fenced_writer_is_not_written(self) -> None:
-        """Of a ``GrowingStore``: what was synced is there for the next writer, and nothing that came later."""
-        make = self.new_shared()
+        """What was synced is there for the next writer, and nothing that came later."""
+        make = self._shared()
         stopped = await _opened(make, Machine(ttl_s=0))
-        if not isinstance(stopped, GrowingStore):
-            return
         grow = stopped.append
         await grow("log", b"1")
         assert await stopped.read("log") == b"1"
@@ -383,7 +388,6 @@ class SharedStoreConformance(StoreConformance):
         await grow("log", b"3")
         assert (await stopped.size("log"), await stopped.read("log", 1, 5)) == (3, b"23")
         second = await _opened(make, Machine(ttl_s=0))
-        assert isinstance(second, GrowingStore)
         kept = await second.read("log")
         assert b"123".startswith(kept)
         assert kept.startswith(b"12")
@@ -398,9 +402,9 @@ class SharedStoreConformance(StoreConformance):
     async def test_acknowledged_means_there_once_and_in_order(self) -> None:
         """Random histories of three writers that are stopped, lose requests, and take each other's session over."""
         for seed in range(HISTORIES):
-            make, chance = self.new_shared(), random.Random(seed)  # noqa: S311 - the same histories each time
+            make, chance = self._shared(), random.Random(seed)  # noqa: S311 - the same histories each time
             networks = [Network() for _ in range(3)]
-            writers: list[SharedStore | None] = [None, None, None]
+            writers: list[ThreadedStore | None] = [None, None, None]
             acknowledged: list[str] = []
             for turn in range(TURNS):
                 who = chance.randrange(3)

@@ -20,7 +20,8 @@ import anyio
 from anyio import to_thread
 
 from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, SessionNotFound, UnsafePath
-from ctxfs.storage.base import LeaseStore, NewFile, RewritingStore, Store, ThreadStore
+from ctxfs.storage.base import NewFile, Store
+from ctxfs.storage.threaded import ThreadedStore
 
 __all__ = ["StoreConformance"]
 
@@ -68,8 +69,13 @@ class StoreConformance(ABC):
     def new_session(self) -> Callable[[], Store]:
         """Return a function each call of which gives another store of one and the same session, a new one."""
 
+    def _session(self) -> Callable[[], ThreadedStore]:
+        """``new_session``, each store as a session uses it."""
+        make = self.new_session()
+        return lambda: ThreadedStore(make())
+
     @asynccontextmanager
-    async def _writer(self, make: Callable[[], Store]) -> AsyncIterator[Store]:
+    async def _writer(self, make: Callable[[], ThreadedStore]) -> AsyncIterator[ThreadedStore]:
         store = make()
         await store.open(create=True, write=True)
         try:
@@ -79,7 +85,7 @@ class StoreConformance(ABC):
 
     async def test_what_was_committed_is_read_back(self) -> None:
         """Files and log lines come back, whole and in part."""
-        async with self._writer(self.new_session()) as store:
+        async with self._writer(self._session()) as store:
             await store.commit([_file("a/b/c.json", b"hel", b"", b"lo"), _file("empty")], lambda: b"line 1\n")
             await store.commit([], lambda: b"line 2\n")
             assert await store.read("a/b/c.json") == b"hello"
@@ -96,7 +102,7 @@ class StoreConformance(ABC):
 
     async def test_a_session_outlives_its_store(self) -> None:
         """Another store of the session finds what was committed."""
-        make = self.new_session()
+        make = self._session()
         async with self._writer(make) as store:
             await store.commit([_file("a", b"1")], lambda: b"line\n")
         reader = make()
@@ -106,10 +112,10 @@ class StoreConformance(ABC):
 
     async def test_a_session_is_rewritten(self) -> None:
         """Of a ``RewritingStore``: the log is another one of the same length, all else is as it was, and it goes on."""
-        make = self.new_session()
+        make = self._session()
         reader = make()
         async with self._writer(make) as store:
-            if not isinstance(store, RewritingStore):
+            if not store.can_rewrite:
                 return
             for number in range(20):
                 await store.commit([_file(f"f{number}", b"%d" % number)], f"{number:03}\n".encode)
@@ -135,7 +141,7 @@ class StoreConformance(ABC):
 
     async def test_names_are_never_overwritten(self) -> None:
         """A taken name fails the whole commit; nothing of it is visible."""
-        async with self._writer(self.new_session()) as store:
+        async with self._writer(self._session()) as store:
             await store.commit([_file("a", b"first")], lambda: b"1\n")
             await _raises(NameTaken, lambda: store.commit([_file("b", b"x"), _file("a", b"second")], lambda: b"2\n"))
             await _raises(NameTaken, lambda: store.commit([_file("c", b"x"), _file("c", b"y")], lambda: b"2\n"))
@@ -153,7 +159,7 @@ class StoreConformance(ABC):
         def no_log() -> bytes:
             raise ValueError("no record")
 
-        async with self._writer(self.new_session()) as store:
+        async with self._writer(self._session()) as store:
             broken = NewFile(name="b", chunks=_Broken())
             await _raises(ValueError, lambda: store.commit([_file("a", b"1"), broken], lambda: b"1\n"))
             await _raises(ValueError, lambda: store.commit([_file("a", b"1")], no_log))
@@ -174,13 +180,13 @@ class StoreConformance(ABC):
             seen.append("log")
             return b"1\n"
 
-        async with self._writer(self.new_session()) as store:
+        async with self._writer(self._session()) as store:
             await store.commit([NewFile(name="a", chunks=Chunks()), NewFile(name="b", chunks=Chunks())], log)
         assert seen == ["content", "content", "log"]
 
     async def test_replace_and_derived_files(self) -> None:
         """``replace`` writes and overwrites; so do derived files of a commit."""
-        async with self._writer(self.new_session()) as store:
+        async with self._writer(self._session()) as store:
             await store.replace("index.json", b"1")
             await store.replace("index.json", iter([b"2", b"2"]))
             assert await store.read("index.json") == b"22"
@@ -190,7 +196,7 @@ class StoreConformance(ABC):
 
     async def test_delete(self) -> None:
         """Deleted files are gone, and deleting them again is no error."""
-        async with self._writer(self.new_session()) as store:
+        async with self._writer(self._session()) as store:
             await store.commit([_file("a/b", b"1"), _file("a/c", b"2")], lambda: b"1\n")
             await store.delete(["a/b", "never/there"])
             await store.delete(["a/b"])
@@ -199,10 +205,8 @@ class StoreConformance(ABC):
             await _raises(NotStored, lambda: store.size("a/b"))
 
     async def test_pieces_are_read_in_any_thread(self) -> None:
-        """Of a ``ThreadStore``: each span in turn, short at the end; a file that is read stays until that ends."""
-        async with self._writer(self.new_session()) as store:
-            if not isinstance(store, ThreadStore):
-                return
+        """Each span in turn, short at the end."""
+        async with self._writer(self._session()) as store:
             pieces_of = store.pieces
 
             def read(name: str, *spans: tuple[int, int]) -> list[bytes]:
@@ -214,15 +218,15 @@ class StoreConformance(ABC):
             ]
             pieces = pieces_of("a/b", iter([(0, 2), (4, 2)]))
             assert await to_thread.run_sync(next, pieces) == b"01"
-            await store.delete(["a/b"])
             assert await to_thread.run_sync(next, pieces) == b"45"
+            await store.delete(["a/b"])
             await _raises(NotStored, lambda: to_thread.run_sync(read, "a/b", (0, 1)))
             for name in UNSAFE_NAMES:
                 await _raises(UnsafePath, partial(to_thread.run_sync, read, name, (0, 1)))
 
     async def test_the_log_can_be_cut(self) -> None:
         """After a cut the next line follows where it was cut."""
-        async with self._writer(self.new_session()) as store:
+        async with self._writer(self._session()) as store:
             await store.commit([], lambda: b"whole\ntorn")
             await store.truncate_log(6)
             assert await store.read_log() == b"whole\n"
@@ -231,7 +235,7 @@ class StoreConformance(ABC):
 
     async def test_unsafe_names_are_refused(self) -> None:
         """No name leads out of the session, for writing or for reading."""
-        async with self._writer(self.new_session()) as store:
+        async with self._writer(self._session()) as store:
             for name in UNSAFE_NAMES:
                 await _raises(UnsafePath, partial(store.commit, [_file(name, b"x")], lambda: b""))
                 await _raises(UnsafePath, partial(store.replace, name, b"x"))
@@ -242,7 +246,7 @@ class StoreConformance(ABC):
 
     async def test_one_writer_and_any_number_of_readers(self) -> None:
         """The second writer is refused, readers are not; they cannot write, and see what the writer does."""
-        make = self.new_session()
+        make = self._session()
         async with self._writer(make) as writer:
             await _raises(SessionLocked, lambda: make().open(create=True, write=True))
             reader = make()
@@ -258,12 +262,10 @@ class StoreConformance(ABC):
             assert await second.read_log() == b"1\n"
 
     async def test_a_writer_lets_another_one_in_and_comes_back(self) -> None:
-        """Of a ``LeaseStore``: one writer at a time, while all others can still read."""
-        make = self.new_session()
+        """One writer at a time, while all others can still read."""
+        make = self._session()
         async with self._writer(make) as first:
             second = make()
-            if not isinstance(first, LeaseStore) or not isinstance(second, LeaseStore):
-                return
             await first.commit([_file("a", b"1")], lambda: b"1\n")
             await first.release()
             await first.release()
@@ -283,13 +285,13 @@ class StoreConformance(ABC):
 
     async def test_a_session_must_be_there_unless_it_is_made(self) -> None:
         """Opening without ``create`` fails where nothing is."""
-        make = self.new_session()
+        make = self._session()
         await _raises(SessionNotFound, lambda: make().open(create=False, write=False))
         await _raises(SessionNotFound, lambda: make().open(create=False, write=True))
 
     async def test_a_closed_store_refuses_everything(self) -> None:
         """Before ``open`` and after ``close`` nothing works; ``close`` may be repeated."""
-        store = self.new_session()()
+        store = self._session()()
         await _raises(SessionClosed, lambda: store.read("a"))
         await store.open(create=True, write=True)
         await store.close()
@@ -303,7 +305,7 @@ class StoreConformance(ABC):
 
     async def test_concurrent_commits_all_arrive(self) -> None:
         """Commits at the same time are all there, each whole."""
-        async with self._writer(self.new_session()) as store:
+        async with self._writer(self._session()) as store:
             async with anyio.create_task_group() as tasks:
                 for number in range(20):
                     line = b"line %d\n" % number
@@ -313,7 +315,7 @@ class StoreConformance(ABC):
 
     async def test_a_cancelled_commit_is_whole_or_absent(self) -> None:
         """A commit that is cancelled on its way has happened when its call has ended, or it never happens."""
-        async with self._writer(self.new_session()) as store:
+        async with self._writer(self._session()) as store:
             for number in range(20):
                 with anyio.move_on_after(0.0005 * number):
                     line = b"line %d\n" % number

@@ -10,7 +10,7 @@ import anyio
 from ctxfs.errors import SessionNotFound
 from ctxfs.messages.names import TERMINAL
 from ctxfs.session.discovery import unknown_files
-from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.filesystem import ContextFileSystem, storage_of
 from ctxfs.session.index import INDEX_NAME
 from ctxfs.session.journal import scan
 from ctxfs.session.listing.catalogue import list_summaries
@@ -42,8 +42,7 @@ class OpenSession:
 
     def __init__(self, stores: SessionStores, session_id: str) -> None:
         self._stores = stores
-        self._store = stores.store(session_id)
-        self.fs = ContextFileSystem(session_id, store=self._store, read_only=True)
+        self.fs = ContextFileSystem(session_id, store=stores, read_only=True)
         self.activity = Activity()
         self.records: list[Record] = []
         self.is_running = False
@@ -87,7 +86,7 @@ class OpenSession:
             was_running = self.is_running
             self.is_running = await run_to_completion(partial(has_writer, self._stores, self.fs.session_id))
             last_seq, end = self._read
-            data = await self._store.read_log(end)
+            data = await storage_of(self.fs).read_log(end)
             if not data and was_running == self.is_running:
                 return False
             found = await run_in_steps(partial(scan, data, last_seq=last_seq, offset=end))
@@ -110,8 +109,8 @@ class OpenSession:
 
     async def _unfinished(self, torn_bytes: int) -> Unfinished:
         """What a writer that is no longer running left unfinished."""
-        names = [n for n in await self._store.names() if n != INDEX_NAME and not n.startswith(TERMINAL)]
-        orphans, _ = await unknown_files(self._store, self.fs.state, None, names)
+        names = [n for n in await storage_of(self.fs).names() if n != INDEX_NAME and not n.startswith(TERMINAL)]
+        orphans, _ = await unknown_files(storage_of(self.fs), self.fs.state, None, names)
         return Unfinished(files=tuple(one.name for one in orphans), torn_bytes=torn_bytes)
 
 

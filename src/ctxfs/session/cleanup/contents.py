@@ -8,12 +8,12 @@ from pathlib import Path
 
 from ctxfs.errors import CtxfsError, StorageError
 from ctxfs.session.cleanup.live import Collectable, PrunePlan, plan_prune
-from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.filesystem import ContextFileSystem, storage_of
 from ctxfs.session.listing.summary import problem_of
 from ctxfs.session.records import ContentRemoved
-from ctxfs.storage.base import OrphanStore, RewritingStore, SharedStore, Store
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.sessions import session_ids as all_session_ids
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.urls import resolved_stores
 from ctxfs.text.steps import run_in_steps
 
@@ -152,23 +152,21 @@ async def prune(
         session_ids, store=stores, undo_s=undo_s, grace_s=grace_s, archived_s=archived_s, clock=clock
     )
     for one in planned:
-        place = stores.store(one.plan.session_id)
         if one.skipped:
             done.append(one)
             continue
         if not one.plan.collect:
-            done.append(await _without_orphans(place, one))
+            done.append(await _without_orphans(ThreadedStore(stores.store(one.plan.session_id)), one))
             continue
-        fs = ContextFileSystem(one.plan.session_id, root_path=stores.directory, store=place, clock=clock)
+        fs = ContextFileSystem(one.plan.session_id, store=stores, clock=clock)
         try:
             await fs.open(create=False)
             try:
                 plan = await prune_session(
                     fs, undo_s=undo_s, grace_s=grace_s, archived_s=archived_s, by=by, clock=clock
                 )
-                await _free(place, one.plan.session_id)
-                if isinstance(place, OrphanStore):
-                    await place.delete_orphans()
+                await _free(storage_of(fs), one.plan.session_id)
+                await storage_of(fs).delete_orphans()
             finally:
                 await fs.close()
         except CtxfsError as error:
@@ -178,9 +176,9 @@ async def prune(
     return tuple(done)
 
 
-async def _without_orphans(place: Store, one: Pruned) -> Pruned:
+async def _without_orphans(place: ThreadedStore, one: Pruned) -> Pruned:
     """Delete what killed writers left in a bucket. A session without it is only read: nobody is locked out."""
-    if not isinstance(place, OrphanStore):
+    if not place.is_shared:  # only there it can be
         return one
     try:
         await place.open(create=False, write=False)
@@ -200,9 +198,9 @@ async def _without_orphans(place: Store, one: Pruned) -> Pruned:
     return one
 
 
-async def _free(store: Store, session_id: str) -> None:
+async def _free(store: ThreadedStore, session_id: str) -> None:
     """Free the space of removed contents if deleting them does not, because they share objects with others."""
-    if isinstance(store, SharedStore) and isinstance(store, RewritingStore):
+    if store.is_shared and store.can_rewrite:
         try:
             await store.rewrite()
         except StorageError as error:

@@ -24,15 +24,15 @@ from ctxfs.session.content.file import ContentFile
 from ctxfs.session.content.reader import ContentReader
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.derived import forget
-from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.filesystem import ContextFileSystem, storage_of
 from ctxfs.session.journal import rewritten
 from ctxfs.session.journal_writer import Commit
 from ctxfs.session.listing.summary import problem_of
 from ctxfs.session.records import ContentRemoved, Record
-from ctxfs.storage.base import DirectoryStore, RewritingStore, SharedStore, Store
-from ctxfs.storage.local import read_log_now
+from ctxfs.storage.base import read_log_now
 from ctxfs.storage.port import FileSystem
 from ctxfs.storage.sessions import SessionStores, session_ids
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.storage.urls import resolved_stores
 from ctxfs.text.steps import run_in_steps
@@ -100,11 +100,10 @@ async def erase_plan(
 ) -> Erasure:
     """Say what ``erase`` with the same arguments would do; nothing is changed. Raises what ``erase`` raises."""
     stores = await resolved_stores(root_path, store)
-    one = _rewriting(stores, session_id)
-    async with ContextFileSystem(session_id, root_path=stores.directory, store=one, read_only=True) as fs:
+    async with _rewritable(stores, session_id, time.time, read_only=True) as fs:
         records = await fs.history()
         found = await run_in_steps(lambda: held(records))
-        return await _with_others(await _plan(fs, one, found, item_ids), found, stores)
+        return await _with_others(await _plan(fs, found, item_ids), found, stores)
 
 
 async def erase(
@@ -143,14 +142,13 @@ async def erase(
 
     """
     stores = await resolved_stores(root_path, store, fs=fs)
-    one = _rewriting(stores, session_id)
-    session = ContextFileSystem(session_id, root_path=stores.directory, store=one, clock=clock)
+    session = _rewritable(stores, session_id, clock)
     await session.open(create=False)
     try:
         records = await session.history()
         found = await run_in_steps(lambda: held(records))
-        plan = await _with_others(await _plan(session, one, found, item_ids), found, stores)
-        await _carry_out(session, one, found, plan, by=by, reason=reason, now=clock())
+        plan = await _with_others(await _plan(session, found, item_ids), found, stores)
+        await _carry_out(session, found, plan, by=by, reason=reason, now=clock())
     finally:
         await session.close()
     if stores.directory is not None:
@@ -159,26 +157,26 @@ async def erase(
     return plan
 
 
-async def erase_in(
-    fs: ContextFileSystem, store: RewritingStore, item_ids: Sequence[str], *, by: str, reason: str, now: float
-) -> Erasure:
-    """Erase contents of a session that is open for writing on ``store``.
+async def erase_in(fs: ContextFileSystem, item_ids: Sequence[str], *, by: str, reason: str, now: float) -> Erasure:
+    """Erase contents of a session that is open for writing.
 
     The session has to be opened again afterwards, since its state in memory still has them. Other sessions are not
     examined. Raises what ``erase`` raises.
     """
     records = await fs.history()
     found = await run_in_steps(lambda: held(records))
-    plan = await _plan(fs, store, found, item_ids)
-    await _carry_out(fs, store, found, plan, by=by, reason=reason, now=now)
+    plan = await _plan(fs, found, item_ids)
+    await _carry_out(fs, found, plan, by=by, reason=reason, now=now)
     return plan
 
 
-def _rewriting(stores: SessionStores, session_id: str) -> RewritingStore:
-    store = stores.store(session_id)
-    if not isinstance(store, RewritingStore):
+def _rewritable(
+    stores: SessionStores, session_id: str, clock: Callable[[], float], *, read_only: bool = False
+) -> ContextFileSystem:
+    fs = ContextFileSystem(session_id, store=stores, clock=clock, read_only=read_only)
+    if not storage_of(fs).can_rewrite:
         raise ConfigError(f"{stores.url} cannot remove a content for good: its store needs `rewrite`")
-    return store
+    return fs
 
 
 async def _with_others(plan: Erasure, found: Held, stores: SessionStores) -> Erasure:
@@ -186,7 +184,7 @@ async def _with_others(plan: Erasure, found: Held, stores: SessionStores) -> Era
     return replace(plan, other_sessions=sharing)
 
 
-async def _plan(fs: ContextFileSystem, store: Store, found: Held, item_ids: Sequence[str]) -> Erasure:
+async def _plan(fs: ContextFileSystem, found: Held, item_ids: Sequence[str]) -> Erasure:
     if not item_ids:
         raise ConfigError("no item to erase: name at least one, as `ctxfs ls` shows it")
     known = found.items.keys() | found.stored.keys() | found.tombstones.keys()
@@ -206,14 +204,16 @@ async def _plan(fs: ContextFileSystem, store: Store, found: Held, item_ids: Sequ
             quoting.append(item_id)
     quoting += [f"note {number}" for number, text in found.notes.items() if quotes.found_in(text)]
     damages = [f"damaged lines of the journal ({len(fs.recovery.damages):,})"] if fs.recovery.damages else []
-    damages += [f"the archive {one}, which cannot be read" for one in archives if not await _old(store, found, one)]
+    lost = [archive for archive in archives if not await _old(storage_of(fs), found, archive)]
+    damages += [f"the archive {archive}, which cannot be read" for archive in lost]
+    is_elsewhere = storage_of(fs).directory is None
     return Erasure(
         session_id=fs.session_id,
         items=tuple(_erased(found, item_id, why) for item_id, why in reasons.items()),
         archives=tuple(archives),
         quoted_in=tuple(quoting),
         other_sessions=(),
-        not_reached=(*damages, *(_LEFT_IN_DIRECTORY if isinstance(store, DirectoryStore) else _LEFT_IN_STORE)),
+        not_reached=(*damages, *(_LEFT_IN_STORE if is_elsewhere else _LEFT_IN_DIRECTORY)),
     )
 
 
@@ -280,12 +280,12 @@ def _mark(item_id: str) -> bytes:
 
 async def _may_share(stores: SessionStores, session_id: str, marks: Sequence[bytes]) -> bool:
     """Whether a session has to be opened to know; for most, a look at the bytes of the journal rules it out."""
-    if (root := stores.directory) is None:
+    if stores.directory is None:
         return True
 
     def look() -> bool:
         try:
-            log = read_log_now(root, session_id)
+            log = read_log_now(stores.store(session_id))
         except CtxfsError:
             return True
         return not log or any(mark in log for mark in marks)
@@ -293,9 +293,8 @@ async def _may_share(stores: SessionStores, session_id: str, marks: Sequence[byt
     return await run_to_completion(look)
 
 
-async def _carry_out(
-    fs: ContextFileSystem, store: RewritingStore, found: Held, plan: Erasure, *, by: str, reason: str, now: float
-) -> None:
+async def _carry_out(fs: ContextFileSystem, found: Held, plan: Erasure, *, by: str, reason: str, now: float) -> None:
+    store = storage_of(fs)
     item_ids = [item.item_id for item in plan.items]
     archives = [file for archive in plan.archives if (file := await _new_archive(store, found, archive, item_ids))]
     checksums = {archive: found.stored[archive][-1].digest for archive in plan.archives if archive in found.stored}
@@ -307,7 +306,7 @@ async def _carry_out(
         _tombstone(found, item, now, by, reason) for item in plan.items if not _is_erased(found, item.item_id)
     ]
     records: list[Record] = [*tombstones, *(file.stored for file in archives)]
-    together = isinstance(store, SharedStore)  # else a file can only be replaced after the commit
+    together = store.is_shared  # else a file can only be replaced after the commit
     if records:
         await fs.writer.journal.commit(Commit(records=records, replacing=archives if together else ()))
     try:
@@ -318,7 +317,7 @@ async def _carry_out(
 
 
 async def _remove_bytes(
-    store: RewritingStore, plan: Erasure, checksums: Mapping[str, str], archives: Sequence[ContentFile]
+    store: ThreadedStore, plan: Erasure, checksums: Mapping[str, str], archives: Sequence[ContentFile]
 ) -> None:
     """Remove the contents from files, archives and log, once their tombstones are durable.
 
@@ -331,7 +330,7 @@ async def _remove_bytes(
     log = await store.read_log()
     eraser = Eraser([item.item_id for item in plan.items], checksums)
     new = await run_in_steps(lambda: rewritten(log, eraser))
-    if new != log or isinstance(store, SharedStore):  # a server may still hold deleted bytes
+    if new != log or store.is_shared:  # a server may still hold deleted bytes
         await store.rewrite(new)
 
 
@@ -361,7 +360,7 @@ def _tombstone(found: Held, item: ErasedItem, now: float, by: str, reason: str) 
     )
 
 
-async def _old(store: Store, found: Held, archive: str) -> tuple[Stored, str] | None:
+async def _old(store: ThreadedStore, found: Held, archive: str) -> tuple[Stored, str] | None:
     """An archive's record and text: the last record that fits its file, which after a crash may be the one before."""
     for stored in reversed(found.stored.get(archive, [])):
         try:
@@ -371,7 +370,9 @@ async def _old(store: Store, found: Held, archive: str) -> tuple[Stored, str] | 
     return None
 
 
-async def _new_archive(store: Store, found: Held, archive: str, item_ids: Collection[str]) -> ContentFile | None:
+async def _new_archive(
+    store: ThreadedStore, found: Held, archive: str, item_ids: Collection[str]
+) -> ContentFile | None:
     """The archive without the items, once it was iterated; None if there is nothing to write."""
     old = await _old(store, found, archive)
     if old is None:

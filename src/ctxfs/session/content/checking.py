@@ -6,10 +6,10 @@ from ctxfs.session.content.compression import frame_content
 from ctxfs.session.content.file import header_of, trailer_of
 from ctxfs.session.content.reader import read_index, scan_blocks
 from ctxfs.session.content.stored import Stored
-from ctxfs.storage.base import Store
+from ctxfs.storage.threaded import ThreadedStore
 
 
-async def check_file(store: Store, stored: Stored, *, grows: bool = False) -> BlockIndex:
+async def check_file(store: ThreadedStore, stored: Stored, *, grows: bool = False) -> BlockIndex:
     """Read the whole file, compare it with what the journal says, and return where its blocks are; in bounded memory.
 
     Compressed parts are compared as what they unfold to. ``grows``: the file may go on behind the content.
@@ -33,7 +33,7 @@ async def check_file(store: Store, stored: Stored, *, grows: bool = False) -> Bl
     return index
 
 
-async def check_block_index(store: Store, stored: Stored, index: BlockIndex) -> None:
+async def check_block_index(store: ThreadedStore, stored: Stored, index: BlockIndex) -> None:
     """Compare the block index beside a file with ``index``, that of the file. One that is missing can be made again.
 
     Raises:
@@ -48,7 +48,7 @@ async def check_block_index(store: Store, stored: Stored, index: BlockIndex) -> 
         raise ValueError("it is not the index of this content")
 
 
-async def _check_header(store: Store, stored: Stored) -> None:
+async def _check_header(store: ThreadedStore, stored: Stored) -> None:
     header = header_of(stored)
     found = await store.read(stored.name, 0, stored.content_offset)
     if stored.compression and header:
@@ -57,14 +57,14 @@ async def _check_header(store: Store, stored: Stored) -> None:
         raise ValueError("the head of its envelope is not what the journal says")
 
 
-async def _check_blocks(store: Store, stored: Stored) -> BlockIndex:
+async def _check_blocks(store: ThreadedStore, stored: Stored) -> BlockIndex:
     index = await scan_blocks(store, stored, max_bytes=stored.size_bytes)
     if (index.root, index.size_bytes, index.count) != (stored.digest, stored.size_bytes, stored.blocks):
         raise ValueError("it is not what the journal says")
     return index
 
 
-async def _check_end(store: Store, stored: Stored) -> None:
+async def _check_end(store: ThreadedStore, stored: Stored) -> None:
     trailer = trailer_of(stored.encoding, raw=stored.raw, compression=stored.compression)
     end = stored.content_offset + stored.content_length
     if await store.read(stored.name, end, len(trailer) + 1) != trailer:

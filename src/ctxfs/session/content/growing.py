@@ -11,7 +11,7 @@ from ctxfs.messages.items import ItemType
 from ctxfs.session.content.blocks import RAW_BLOCK, BlockIndex, BlockIndexBuilder, index_name, text_lines
 from ctxfs.session.content.reader import ContentReader, IndexCache
 from ctxfs.session.content.stored import Stored
-from ctxfs.storage.base import GrowingStore
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import uninterrupted
 
 
@@ -57,7 +57,7 @@ class GrowingLog:
 
     def __init__(
         self,
-        store: GrowingStore,
+        store: ThreadedStore,
         *,
         item_id: str,
         name: str,

@@ -21,7 +21,7 @@ from ctxfs.session.content.encoding import (
     window,
 )
 from ctxfs.session.content.stored import Stored
-from ctxfs.storage.base import Store, ThreadStore
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.text.jsontext.write_stream import BLOCK
 from ctxfs.text.steps import checkpoint, run_in_steps
 from ctxfs.text.utf8 import Utf8Decoder
@@ -30,9 +30,8 @@ INDEXES_KEPT = 16
 FIRST_FRAME_BYTES = BLOCK // 2
 READ_AHEAD_BLOCKS = 4
 LONGEST_RUN_BLOCKS = 112
-"""Each run costs a wait for a thread, and what is found in the first one may make the others needless."""
-LONGEST_RUN_AT_ONCE = 28
-"""Of blocks that are all in memory before the first one is searched: 7 MB of ASCII."""
+"""So many blocks ``read_run`` should be asked for at most: each run costs a wait for a thread, and what is found in the
+first one may make the others needless."""
 
 logger = logging.getLogger("ctxfs.session")
 T = TypeVar("T")
@@ -68,7 +67,7 @@ class ContentReader:
     Every method raises ``CorruptContent`` when the file is not what was written, and ``NotStored`` when it is gone.
     """
 
-    def __init__(self, store: Store, stored: Stored, *, indexes: "IndexCache | None" = None) -> None:
+    def __init__(self, store: ThreadedStore, stored: Stored, *, indexes: "IndexCache | None" = None) -> None:
         self._store = store
         self.stored = stored
         self._indexes = IndexCache(store, keep=False) if indexes is None else indexes
@@ -130,11 +129,6 @@ class ContentReader:
         skip = newlines - index.newlines_before(number) if newlines else 0
         return BlockRange(blocks=range(number, index.count), skip=skip)
 
-    @property
-    def longest_run(self) -> int:
-        """How many blocks ``read_run`` should be asked for at most."""
-        return LONGEST_RUN_BLOCKS if isinstance(self._store, ThreadStore) else LONGEST_RUN_AT_ONCE
-
     async def read_run(self, run: BlockRange) -> Generator[tuple[int, bytes]]:
         """Read blocks as UTF-8 (see ``bytes_from``), each with the number of newlines before it.
 
@@ -182,12 +176,9 @@ class ContentReader:
         if len(numbers) == 1:
             return iter([await self._block(index, numbers[0])])
         spans = [index.file_span(number) for number in numbers]
-        if isinstance(self._store, ThreadStore):  # what was just read is in the cache
-            forms = self._store.pieces(self.stored.name, ((start, end - start) for start, end in spans))
-            return self._verified(index, numbers, forms)
-        base, end = spans[0][0], spans[-1][1]
-        data = memoryview(await self._store.read(self.stored.name, base, end - base))
-        return self._verified(index, numbers, (data[start - base : end - base] for start, end in spans))
+        # They are read one by one, when they are needed; what was just read is in the cache of a disk or of a bucket.
+        forms = self._store.pieces(self.stored.name, ((start, end - start) for start, end in spans))
+        return self._verified(index, numbers, forms)
 
     async def _block(self, index: BlockIndex, number: int) -> bytes:
         if self._last is not None and self._last[0] == number:
@@ -311,7 +302,7 @@ class _Decode(Protocol):
 class IndexCache:
     """The block indexes of a store's contents, found where they are cheapest. ``keep`` writes back what was lost."""
 
-    def __init__(self, store: Store, *, keep: bool) -> None:
+    def __init__(self, store: ThreadedStore, *, keep: bool) -> None:
         self._store = store
         self._keep = keep
         self._indexes: dict[str, BlockIndex] = {}
@@ -354,7 +345,7 @@ class IndexCache:
             logger.warning("%s", error)
 
 
-async def read_index(store: Store, stored: Stored) -> BlockIndex:
+async def read_index(store: ThreadedStore, stored: Stored) -> BlockIndex:
     """Return the block index beside a file, which is not compared with the file. It is read in blocks.
 
     Raises ``NotStored``, and ValueError if it is damaged, or has not the size of an index of this content.
@@ -372,7 +363,7 @@ async def read_index(store: Store, stored: Stored) -> BlockIndex:
     return BlockIndex.from_bytes(bytes(data))
 
 
-async def scan_blocks(store: Store, stored: Stored, *, max_bytes: int | None = None) -> BlockIndex:
+async def scan_blocks(store: ThreadedStore, stored: Stored, *, max_bytes: int | None = None) -> BlockIndex:
     """Find the blocks of a content in its file alone, as they were written.
 
     ``max_bytes`` bounds the content, which a small compressed file may claim to be huge; None: no bound. Raises

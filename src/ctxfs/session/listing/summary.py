@@ -8,10 +8,11 @@ from pathlib import Path
 
 from ctxfs.errors import ConfigError, ContentGone, CtxfsError
 from ctxfs.session.damaged import DamagedContent, detail_of
-from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.filesystem import ContextFileSystem, storage_of
 from ctxfs.session.paid import Paid
 from ctxfs.session.timeline.costs import account
 from ctxfs.session.timeline.effect import Effect, effect
+from ctxfs.storage.base import Store
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import ListingStores, SessionFound, SessionStores
 from ctxfs.storage.threads import run_to_completion
@@ -102,11 +103,12 @@ async def summarize_in(stores: SessionStores, found: SessionFound) -> SessionSum
     """Read a session that is in no directory; one that cannot be read has an ``error``."""
     try:
         if isinstance(stores, ListingStores):
-            store = stores.snapshot(found.session_id)
+            store: Store | SessionStores = stores.snapshot(found.session_id)
         else:
-            store = stores.store(found.session_id)
+            store = stores
         async with ContextFileSystem(found.session_id, store=store, read_only=True) as fs:
-            size = sum([await store.size(name) for name in await store.names()]) + len(await store.read_log())
+            files = storage_of(fs)
+            size = sum([await files.size(name) for name in await files.names()]) + len(await files.read_log())
             return await _summary(fs, found.changed_at, size)
     except Exception as error:  # noqa: BLE001 - as above
         problem = problem_of(found.session_id, error)

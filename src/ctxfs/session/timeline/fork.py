@@ -17,9 +17,9 @@ from ctxfs.session.journal import encode_line, scan
 from ctxfs.session.records import ContentRemoved, Record, SessionStarted
 from ctxfs.session.state import SessionState, fold
 from ctxfs.session.timeline.timeline import Timeline
-from ctxfs.storage.base import LinkingStore, Store
 from ctxfs.storage.port import FileSystem
 from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import result_of, uninterrupted
 from ctxfs.storage.urls import resolved_stores
 
@@ -68,7 +68,7 @@ async def fork_session(
 
     """
     stores = await resolved_stores(root_path, store, fs=fs)
-    source = stores.store(check_session_id(session_id))
+    source = ThreadedStore(stores.store(check_session_id(session_id)))
     if new_id is None:
         new_id = new_session_id(datetime.fromtimestamp(time.time(), UTC), random.SystemRandom())
     target = check_session_id(new_id)
@@ -80,7 +80,7 @@ async def fork_session(
         await uninterrupted(source.close)()
 
 
-async def _history(source: Store, session_id: str, target: str, at: int | None) -> tuple[Sequence[Record], int]:
+async def _history(source: ThreadedStore, session_id: str, target: str, at: int | None) -> tuple[Sequence[Record], int]:
     log = await source.read_log()
     found = await result_of(lambda: scan(log))
     if not found.last_seq:
@@ -110,7 +110,9 @@ def _is_erased(record: Stored | ContentRemoved, state: SessionState) -> bool:
     return isinstance(record, ContentRemoved) and record.erased and record.item_id in state.ids
 
 
-async def _made(source: Store, records: Sequence[Record], stores: SessionStores, target: str, *, call: int) -> Forked:
+async def _made(
+    source: ThreadedStore, records: Sequence[Record], stores: SessionStores, target: str, *, call: int
+) -> Forked:
     async with making(stores, target) as store:
         state = fold(SessionState(), records)
         stored = list(state.stored.values())
@@ -123,7 +125,7 @@ async def _made(source: Store, records: Sequence[Record], stores: SessionStores,
     return Forked(session_id=target, path=path, call=call, shared=shared, copied=copied, gone=len(state.removed))
 
 
-async def _share(source: Store, store: Store, stored: Sequence[Stored]) -> int:
+async def _share(source: ThreadedStore, store: ThreadedStore, stored: Sequence[Stored]) -> int:
     """Give the contents, with their block indexes, to the new session; return how many were copied.
 
     A content whose file is missing in the old session is missing in the new one too.
@@ -131,14 +133,14 @@ async def _share(source: Store, store: Store, stored: Sequence[Stored]) -> int:
     there = set(await source.names())
     indexes = [index_name(entry.name) for entry in stored if entry.blocks > 1]
     names = [name for name in (*(entry.name for entry in stored), *indexes) if name in there]
-    refused = await store.share(names, source) if isinstance(store, LinkingStore) else names
+    refused = await store.share(names, source)
     for name in refused:
         pieces = [piece async for piece in _pieces(source, name)]
         await store.replace(name, pieces)
     return len(set(refused) - set(indexes))
 
 
-async def _pieces(source: Store, name: str) -> AsyncIterator[bytes]:
+async def _pieces(source: ThreadedStore, name: str) -> AsyncIterator[bytes]:
     for offset in range(0, await source.size(name), _PIECE_BYTES):
         yield await source.read(name, offset, _PIECE_BYTES)
 

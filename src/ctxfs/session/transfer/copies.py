@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from ctxfs.errors import CorruptJournal, SessionNotFound
 from ctxfs.messages.names import check_session_id
 from ctxfs.session.copying import Copied, bring_up_to_date
-from ctxfs.storage.base import Store
 from ctxfs.storage.sessions import MakingStores, SessionStores
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.storage.urls import resolved_stores
 
@@ -38,7 +38,7 @@ async def copy_session(session_id: str, source: SessionStores | str, target: Ses
         ConfigError, WriteFailed, OutcomeUnknown: a place cannot be used.
     """
     here, there = await resolved_stores(None, source), await resolved_stores(None, target)
-    store = here.store(check_session_id(session_id))
+    store = ThreadedStore(here.store(check_session_id(session_id)))
     await store.open(create=False, write=False)
     try:
         if not await store.read_log():
@@ -51,8 +51,9 @@ async def copy_session(session_id: str, source: SessionStores | str, target: Ses
     )
 
 
-async def _copied(source: Store, stores: SessionStores, session_id: str) -> Copied:
-    target, makes = stores.store(session_id), isinstance(stores, MakingStores)
+async def _copied(source: ThreadedStore, stores: SessionStores, session_id: str) -> Copied:
+    target = ThreadedStore(stores.store(session_id))
+    makes = isinstance(stores, MakingStores)
     try:
         await target.open(create=not makes, write=True)
     except SessionNotFound:

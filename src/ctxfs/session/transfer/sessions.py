@@ -21,12 +21,13 @@ from ctxfs.session.records import SessionStarted, WriterOpened
 from ctxfs.session.recovery import growing_logs
 from ctxfs.session.state import SessionState, fold
 from ctxfs.session.transfer.archive import CHUNK_BYTES, ArchiveReader, ArchiveWriter
-from ctxfs.storage.base import Store, check_name, is_hidden
+from ctxfs.storage.base import check_name, is_hidden
+from ctxfs.storage.local import MAX_DEPTH
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.port import FileSystem, OsFileSystem
 from ctxfs.storage.roots import resolved_root
-from ctxfs.storage.session_dir import MAX_DEPTH
 from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import result_of, uninterrupted
 from ctxfs.storage.urls import resolved_stores
 
@@ -77,7 +78,7 @@ async def export_session(
     target = await resolved_root(file)
     port: FileSystem = fs if fs is not None else OsFileSystem()
     stores = await resolved_stores(root_path, store, fs=fs)
-    source = stores.store(check_session_id(session_id))
+    source = ThreadedStore(stores.store(check_session_id(session_id)))
     await source.open(create=False, write=False)
     try:
         held = await _held(source, session_id)
@@ -105,7 +106,7 @@ class _Held:
     growing: frozenset[str]
 
 
-async def _held(store: Store, session_id: str) -> _Held:
+async def _held(store: ThreadedStore, session_id: str) -> _Held:
     log = await store.read_log()
     found = await result_of(lambda: scan(log))
     if not found.last_seq:
@@ -126,7 +127,7 @@ async def _held(store: Store, session_id: str) -> _Held:
     )
 
 
-async def _write_archive(store: Store, writer: ArchiveWriter, held: _Held) -> int:
+async def _write_archive(store: ThreadedStore, writer: ArchiveWriter, held: _Held) -> int:
     await result_of(lambda: writer.begin(held.session_id, len(held.stored)))
     await result_of(lambda: writer.part(LOG_NAME, held.log, sum(map(len, held.log))))
     for entry in held.stored:
@@ -185,7 +186,7 @@ async def import_session(
             await result_of(source.close)
 
 
-async def _take_in(source: ArchiveReader, store: Store, session_id: str) -> Sequence[Stored]:
+async def _take_in(source: ArchiveReader, store: ThreadedStore, session_id: str) -> Sequence[Stored]:
     """Write the contents of the archive into the store, and check all of them."""
     log = await result_of(source.journal)
     found, stored = await result_of(lambda: _examine(log))

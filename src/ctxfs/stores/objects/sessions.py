@@ -1,29 +1,31 @@
 """The sessions in a bucket of an object store."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs
+
+from typing_extensions import override
 
 from ctxfs.errors import ConfigError, NotStored
 from ctxfs.storage.roots import list_path
-from ctxfs.storage.sessions import SessionFound
-from ctxfs.storage.threads import run_to_completion
+from ctxfs.storage.sessions import ListingStores, SessionFound
+from ctxfs.storage.threaded import ThreadedStore
+from ctxfs.storage.threads import run_to_completion, uninterrupted
 from ctxfs.stores.answers import GIVE_UP_S, TTL_S
 from ctxfs.stores.objects.bucket import Bucket, open_bucket
 from ctxfs.stores.objects.cache import ReadCache
 from ctxfs.stores.objects.row import SESSIONS, session_prefix
 from ctxfs.stores.objects.segments import decode, is_segment_key
 from ctxfs.stores.objects.store import ObjectStore, newest_marks
-from ctxfs.stores.remote import RemoteSessionStores
 
 _AT_ONCE: Final = 16
 """Up to this many requests are made at the same time to list sessions."""
 
 
-class ObjectSessions(RemoteSessionStores):
-    """See ``SessionStores``: the sessions in a bucket.
+class ObjectSessions(ListingStores):
+    """The sessions in a bucket, as ``SessionStores``.
 
     Args:
         bucket: see ``open_bucket``.
@@ -44,18 +46,30 @@ class ObjectSessions(RemoteSessionStores):
         cache: ReadCache | None = None,
         list_path: Path | None = None,
     ) -> None:
-        super().__init__(url, ttl_s=ttl_s, give_up_s=give_up_s)
-        self._list_path = list_path
         self._bucket = bucket
+        self._url = url
+        self._ttl_s = ttl_s
+        self._give_up_s = give_up_s
+        self._list_path = list_path
         self._cache = cache
         self._known: dict[str, SessionFound] = {}  # as they were last listed
 
+    @property
+    @override
+    def url(self) -> str:
+        return self._url
+
+    @property
+    @override
+    def directory(self) -> None:
+        """They are in no directory."""
+
+    @override
     def store(self, session_id: str) -> ObjectStore:
-        """See ``SessionStores.store``."""
         return self._store(session_id, snapshot=False)
 
+    @override
     def snapshot(self, session_id: str) -> ObjectStore:
-        """See ``ListingStores.snapshot``."""
         return self._store(session_id, snapshot=True)
 
     def _store(self, session_id: str, *, snapshot: bool) -> ObjectStore:
@@ -70,12 +84,13 @@ class ObjectSessions(RemoteSessionStores):
         )
 
     @property
+    @override
     def list_path(self) -> Path | None:
-        """See ``ListingStores.list_path``."""
         return self._list_path
 
+    @override
     async def sessions(self, known: Iterable[SessionFound] = ()) -> list[SessionFound]:
-        """See ``ListingStores.sessions``.
+        """List the sessions; one that is ``known`` with its newest ``mark`` takes no request.
 
         One request lists 500 to 1,000 sessions. A session takes two more, or, if it is known and its writer did not
         release it, one; a session that is known and was released takes none until a writer opens it again.
@@ -84,6 +99,16 @@ class ObjectSessions(RemoteSessionStores):
         listed = await run_to_completion(self._sessions, waits=True)
         self._known = {found.session_id: found for found in listed}
         return listed
+
+    @override
+    async def remove(self, session_id: str, *, tombstone: Mapping[str, Any] | None = None) -> None:
+        """No tombstone is kept."""
+        store = ThreadedStore(self.store(session_id))
+        await store.open(create=False, write=True)
+        try:
+            await store.change(ObjectStore.remove)
+        finally:
+            await uninterrupted(store.close)()
 
     def forget(self, session_id: str) -> None:
         """Delete all objects of a session, also those that keep a sleeping writer of it out. Blocks.

@@ -10,7 +10,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
 from ctxfs.errors import CtxfsError, ToolError, WorkLimitReached
-from ctxfs.session.content.reader import BlockRange, ContentReader
+from ctxfs.session.content.reader import LONGEST_RUN_BLOCKS, BlockRange, ContentReader
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.search.lines import FoundLine, LineSearch, SearchedPart, Stopped, search_part
@@ -95,7 +95,7 @@ def _matches_in_text(text: str, search: LineSearch, first: int) -> Matches:
 async def _stored_lines(reader: ContentReader, first: int, search: LineSearch) -> list[FoundLine]:
     """The matching lines from ``first`` on, in parts of the content that a few worker threads search at a time."""
     run = await reader.run_from(first)
-    runs = run.shared_out(_SEARCHERS, reader.longest_run, first=_FIRST_RUN_BLOCKS)
+    runs = run.shared_out(_SEARCHERS, LONGEST_RUN_BLOCKS, first=_FIRST_RUN_BLOCKS)
     for number, run in enumerate(runs):  # alone, so that the others cannot use up the budget before
         await _add(search, await _search_run(reader, run, search, starts_line=not number))
         if search.line_ended or search.done:

@@ -19,9 +19,8 @@ from ctxfs.session.journal import scan
 from ctxfs.session.record_json import from_json, to_json
 from ctxfs.session.records import UnknownRecord
 from ctxfs.session.state import SessionState, fold
-from ctxfs.storage.base import is_hidden
+from ctxfs.storage.base import is_hidden, read_log_now
 from ctxfs.storage.database import row_crc
-from ctxfs.storage.local import read_log_now
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import run_to_completion
@@ -139,15 +138,8 @@ class Catalogue:
         return Reading(Known.of(stamp, astuple(read.position)), read)
 
     async def _journal(self, session_id: str, offset: int) -> bytes:
-        root = self._root
-        if root is not None:
-            return await run_to_completion(lambda: read_log_now(root, session_id, offset))
         store = self._stores.store(session_id)
-        await store.open(create=False, write=False)
-        try:
-            return await store.read_log(offset)
-        finally:
-            await store.close()
+        return await run_to_completion(lambda: read_log_now(store, offset))
 
     async def _stored_without_journal(self, session_id: str) -> list[Stored]:
         """What a session stored whose journal is lost can only be found by opening it."""
