@@ -44,10 +44,13 @@ def test_a_script_that_is_asked_for_help_does_nothing_else(program: Path, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["own_loop.py", "own_sync_loop.py"])
-def test_a_page_shows_the_program_as_it_is(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "page_name"),
+    [("own_loop.py", "your-own-loop.md"), ("own_sync_loop.py", "your-own-loop.md"), ("own_store.py", "own-store.md")],
+)
+def test_a_page_shows_the_program_as_it_is(name: str, page_name: str) -> None:
     # Examples are checked by mypy as strictly as everything else; so what the page shows is, too.
-    page = (ROOT / "docs" / "your-own-loop.md").read_text()
+    page = (ROOT / "docs" / page_name).read_text()
     assert f"```python\n{(ROOT / 'examples' / name).read_text()}```\n" in page
 
 

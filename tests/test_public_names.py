@@ -61,7 +61,7 @@ PUBLIC = {
     "ctxfs.storage": """
         Durability FileKind FileStat FileSystem LocalSessions LocalStore MemoryDisk
         MemoryStore NewFile NoAnswer OsFileSystem RewritingStore SessionFound SessionStores SharedStore Store
-        ThreadedStore stores_at
+        ThreadedStore check_name stores_at
     """,
     "ctxfs.stores": """
         Bucket ObjectSessions ObjectStore ObstoreBucket PostgresBucket ReadCache Taken open_bucket session_ids

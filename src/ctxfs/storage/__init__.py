@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ctxfs.lazy import lazy
 
 if TYPE_CHECKING:
-    from ctxfs.storage.base import NewFile, RewritingStore, SharedStore, Store
+    from ctxfs.storage.base import NewFile, RewritingStore, SharedStore, Store, check_name
     from ctxfs.storage.failures import NoAnswer
     from ctxfs.storage.local import Durability, LocalStore
     from ctxfs.storage.local_sessions import LocalSessions
@@ -36,6 +36,7 @@ __all__ = [
     "SharedStore",
     "Store",
     "ThreadedStore",
+    "check_name",
     "stores_at",
 ]
 
@@ -47,6 +48,7 @@ __getattr__, __dir__ = lazy(
             "RewritingStore",
             "SharedStore",
             "Store",
+            "check_name",
         ),
         "ctxfs.storage.failures": ("NoAnswer",),
         "ctxfs.storage.local": (
