@@ -220,3 +220,9 @@ for name in {others!r}:
     importlib.import_module(name)
 """
     python(code)
+
+
+def test_no_docstring_only_points_to_another_one() -> None:
+    """A method that does what its interface says is marked with ``override``, and needs no words of its own."""
+    pointing = re.compile(r'"""See ``[^`]+``\.?"""')
+    assert [name for name, path in MODULES.items() if pointing.search(path.read_text())] == []

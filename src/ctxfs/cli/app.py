@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typing_extensions import override
 
 from ctxfs.cli.commands import COMMANDS, COMPLETE_VARIABLE, GROUPS
 from ctxfs.cli.pager import paged
@@ -51,8 +52,8 @@ class Shell(StrEnum):
 class _Command(TyperCommand):
     """A command that refuses an option where a value is expected: ``--root --json`` lacks a directory."""
 
+    @override
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """See ``click.Command.parse_args``."""
         options: list[Any] = [option for option in self.get_params(ctx) if option.param_type_name == "option"]
         takes_value = {name: not (option.is_flag or option.count) for option in options for name in option.opts}
         words = iter(args)
@@ -100,8 +101,8 @@ class _Commands(Mapping[str, Any]):
 class _Group(TyperGroup):
     """The ``ctxfs`` command itself; ``ctxfs help ls`` is ``ctxfs ls --help``."""
 
+    @override
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """See ``click.Command.parse_args``."""
         if args[:1] == ["help"]:
             args = [*args[1:], "--help"]
         return super().parse_args(ctx, args)

@@ -107,7 +107,7 @@ class Preview:
         return item.content_tokens > self.rule.above_tokens
 
     def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
-        """See ``EagerPolicy.decide``."""
+        """Decide whether the item is evicted before it is ever sent; None: it is not."""
         if not self.tools or not self.is_over(item):
             return None
         path = path_of(item.name)

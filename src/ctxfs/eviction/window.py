@@ -77,7 +77,7 @@ class CompactionController:
 
     @property
     def summarize(self) -> Summarize | None:
-        """See ``Window``."""
+        """What writes summaries, of the settings in ``Window``; None: nothing does."""
         return self._settings.summarize
 
     def observe(self, call: CountedCall) -> None:

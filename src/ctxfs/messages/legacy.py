@@ -64,7 +64,7 @@ class LegacyToolCalls:
         return self._model.model
 
     def check(self) -> None:
-        """See ``ChatModel.check``."""
+        """Check the settings of the wrapped model."""
         self._model.check()
 
     async def close(self) -> None:
@@ -72,7 +72,7 @@ class LegacyToolCalls:
         await self._model.close()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """See ``ChatModel.stream``; deltas are those of the text before the first call.
+        """Make a call of the wrapped model; deltas are those of the text before the first call.
 
         Raises:
             InvalidFunctionCall: the model wrote a call that cannot be read, even when asked again.

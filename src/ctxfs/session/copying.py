@@ -31,7 +31,10 @@ class Copied:
 
 @asynccontextmanager
 async def making(stores: SessionStores, session_id: str) -> AsyncIterator[ThreadedStore]:
-    """See ``MakingStores.making``; if a place cannot do that, the session is made in a directory and then copied."""
+    """Yield the store of a session that appears once it is complete.
+
+    If a place cannot do that (see ``MakingStores``), the session is made in a directory and then copied.
+    """
     if isinstance(stores, MakingStores):
         async with stores.making(session_id) as store:
             yield store

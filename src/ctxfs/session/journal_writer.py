@@ -340,7 +340,7 @@ class JournalWriter(JournalReader):
             await self._settle()
 
     async def _settle(self) -> bool:
-        """See ``settle``; return whether the log has what was begun.
+        """Do what ``settle`` does; return whether the log has what was begun.
 
         The state is folded again from the whole log, since an interrupt may have left it half folded.
         """

@@ -124,7 +124,7 @@ class SessionWriter:
 
     @uninterrupted
     async def release(self) -> None:
-        """See ``SharedFileSystem.release``."""
+        """Let another process write, once no output grows any more."""
         if self.growing:
             raise ConfigError(f"{', '.join(self.growing)} is being written: finish it, then release the session")
         self._released = True  # even if that fails: until `acquire` nothing can be written
@@ -132,7 +132,7 @@ class SessionWriter:
 
     @uninterrupted
     async def acquire(self) -> tuple[Record, ...] | None:
-        """See ``SharedFileSystem.acquire``; None: the session must be opened again."""
+        """Write again; return the records that others wrote. None: the session must be opened again."""
         if not self._released:
             return ()
         gained = await self.journal.acquire()
@@ -145,7 +145,7 @@ class SessionWriter:
         return gained
 
     async def follow(self) -> tuple[Record, ...] | None:
-        """See ``SharedFileSystem.follow``; None: the session must be acquired."""
+        """Return the records that others wrote, without a lease. None: the session must be acquired."""
         if (gained := await self.journal.follow()) is not None:
             self.names.take(ids_of(gained))
         return gained

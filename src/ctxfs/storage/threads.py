@@ -230,7 +230,7 @@ def _left_here() -> anyio.Event | None:
 
 
 async def _answer_on_trio(func: Callable[[], T]) -> T:
-    """See ``answer_of``."""
+    """Do what ``answer_of`` does, on trio."""
     if (left := _left_here()) is not None:
         return await _answer_until_left(func, left)
     await checkpoint_if_cancelled()

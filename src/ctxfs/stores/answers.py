@@ -16,8 +16,10 @@ T = TypeVar("T")
 logger = logging.getLogger("ctxfs.stores")
 
 TTL_S: Final = 30.0
+"""The lease of a silent writer: longer than a commit is repeated, so that a slow one is not taken over."""
+
 GIVE_UP_S: Final = 20.0
-"""See ``Terms``."""
+"""For how long a request without an answer is repeated: room for two that are silent for ``SILENT_S``."""
 
 SILENT_S: Final = 8.0
 """A server that is silent for this long has not answered. Below half of ``GIVE_UP_S``, so that a request without an

@@ -9,17 +9,19 @@ from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from typing_extensions import override
+
 from ctxfs.errors import ConfigError, MissingExtra, NotStored, StorageError, StoreRefused, WriteFailed
 from ctxfs.errors.checks import require_int, require_number
 from ctxfs.storage.failures import NoAnswer, NotSent
 from ctxfs.storage.roots import list_path
 from ctxfs.stores.answers import SILENT_S
-from ctxfs.stores.objects.bucket import Taken
+from ctxfs.stores.objects.bucket import Bucket, Taken
 from ctxfs.stores.objects.sessions import ObjectSessions
 
 CONNECTIONS: Final = 16
 IDLE_S: Final = 60.0
-"""See ``PostgresBucket``: a hundred workers that do nothing must not hold 1,600 connections."""
+"""A connection that nobody uses is closed: a hundred workers that do nothing must not hold 1,600 of them."""
 
 SCHEMES: Final = frozenset({"postgres", "postgresql"})
 
@@ -72,7 +74,7 @@ def shown_url(url: str) -> str:
     return url.partition("?")[0].replace(netloc, netloc.rpartition("@")[2], 1)
 
 
-class PostgresBucket:
+class PostgresBucket(Bucket):
     """A ``Bucket`` in the database at ``url``, such as ``postgresql://user@host/name``.
 
     ``create_tables`` comes first, once for each database. Everything else needs only the rights to select, insert,
@@ -122,27 +124,27 @@ class PostgresBucket:
         self._pool: _Pool | None = None
         self._has_tables = False
 
+    @override
     def create(self, key: str, data: bytes) -> None:
-        """See ``Bucket.create``."""
         _check_size(key, data)
         if not self._changed("insert into ctxfs_object values (%s, %s) on conflict do nothing", key, data):
             raise Taken(key)
 
+    @override
     def put(self, key: str, data: bytes) -> None:
-        """See ``Bucket.put``."""
         _check_size(key, data)
         upsert = "insert into ctxfs_object values (%s, %s) on conflict (key) do update set data = excluded.data"
         self._changed(upsert, key, data)
 
+    @override
     def get(self, key: str) -> bytes:
-        """See ``Bucket.get``."""
         rows = self._read("select data from ctxfs_object where key = %s", key)
         if not rows:
             raise NotStored(key)
         return bytes(rows[0][0])
 
+    @override
     def get_range(self, key: str, offset: int, size: int) -> bytes:
-        """See ``Bucket.get_range``."""
         part = "select substr(data, %s::int, %s::int) from ctxfs_object where key = %s"
         rows = self._read(part, offset + 1, size, key)
         if not rows:
@@ -152,15 +154,15 @@ class PostgresBucket:
             raise StorageError(f"{key} ends before byte {offset + size:,}")
         return data
 
+    @override
     def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
-        """See ``Bucket.keys``."""
         listed = "select key from ctxfs_object where key >= %s and key < %s and key > %s order by key"
         end = f"{prefix}\U0010ffff"  # the last character in the order of bytes, which is that of this column
         for (key,) in self._read(listed, prefix, end, after):
             yield key
 
+    @override
     def delete(self, keys: Sequence[str]) -> None:
-        """See ``Bucket.delete``."""
         self._changed("delete from ctxfs_object where key = any(%s::text[])", list(keys))
 
     def create_tables(self) -> None:

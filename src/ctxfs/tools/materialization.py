@@ -125,7 +125,7 @@ class Materializer:
     reader: str = READ_TOOL
 
     def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
-        """See ``EagerPolicy.decide``."""
+        """Decide whether the item is evicted before it is ever sent; None: it is not."""
         found = self.referred(item, path_of=path_of, counter=counter)
         return None if found is None else found[0]
 
@@ -192,7 +192,7 @@ class _Summary:
     ref: ContextRef
     advice: str
     full_bytes: int
-    """See ``ContextItem``."""
+    """The size of the whole output, as in ``ContextItem``; 0: all of it is here."""
 
     def render(self, passages: Mapping[str, Sequence[str]], *, line_count: int) -> str:
         """With these passages of the output."""

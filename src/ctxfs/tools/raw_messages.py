@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from anyio import to_thread
+from typing_extensions import override
 
 from ctxfs.errors import ConfigError, NameTaken, TranscriptError, UnsafePath
 from ctxfs.errors.checks import require_int, require_text
@@ -90,11 +91,11 @@ class FileWriter(Protocol):
         """
 
 
-class DiskFileWriter:
+class DiskFileWriter(FileWriter):
     """Files on the local disk, written under a temporary name, synced, and only then given their own; in UTF-8."""
 
+    @override
     async def write(self, path: Path, text: str, *, overwrite: bool) -> None:
-        """See ``FileWriter.write``."""
         await run_to_completion(
             lambda: write_file(path, text.encode("utf-8", "surrogatepass"), overwrite=overwrite),
         )

@@ -80,7 +80,7 @@ class HistoryCore:
         self._unread: StorageError | SessionLocked | None = None  # why this use cannot know what others wrote
 
     def close(self) -> None:
-        """See ``History.close``."""
+        """End what is running, and release the session."""
         with self._lock:
             if not self.fs.is_open:
                 return
@@ -103,7 +103,7 @@ class HistoryCore:
         can_read: bool = True,
         tools: Collection[str] = (),
     ) -> Edits:
-        """See ``History.rewrite``; ``is_own``: the parts' contents cannot change later.
+        """Rewrite the parts of a request, and return the edits; ``is_own``: the parts' contents cannot change later.
 
         ``can_read``: False replaces nothing new, since no tool of the request could open it. ``tools``: their names.
         """
@@ -143,7 +143,7 @@ class HistoryCore:
         return Plan(offloads=tuple(preview.offload(item, path_of_item(item), self.counting) for item in large))
 
     def arrive(self, key: Key, content: Content, *, tool: str, stub: Content | None, full_bytes: int) -> Content:
-        """See ``History.arrive``; ``key`` is that of the result."""
+        """Return what takes the place of a new result, or the result; ``key`` is that of the result."""
         if self._decisions.replacing(key) is not None or key.sha256 in self._sources:
             return content
         for _ in range(_TRIES):
@@ -172,7 +172,7 @@ class HistoryCore:
         return content
 
     def replied(self, usage: UsageLike, model: str | None, branch: str) -> None:
-        """See ``History.replied``."""
+        """Learn from what the provider billed for a request."""
         kept = self._branch(branch)
         call = self.fs.writer.call_made(usage, model, counted_tokens=kept.counted_tokens)
         kept.controller.observe(call)
@@ -183,7 +183,7 @@ class HistoryCore:
             self._write_bills()
 
     def refused(self, refusal: PromptTooLong, branch: str) -> None:
-        """See ``History.refused``."""
+        """Learn from a prompt that the provider refused as too long."""
         kept = self._branch(branch)
         kept.overflow = self._reduced(kept, kept.controller.refused(refusal, kept.counted_tokens, self.counting))
         if kept.overflow is not None:
@@ -191,7 +191,7 @@ class HistoryCore:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """See ``History.tools``."""
+        """The tools with which the model reads back what was evicted."""
         if not self._tools:
             counter, reader = self._settings.counter, self._settings.read_tool
             retrieval = retrieval_tools(self.fs, counter=counter)
@@ -202,7 +202,7 @@ class HistoryCore:
         return self._tools
 
     def run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """See ``History.run_tool``."""
+        """Run one of ``tools``, and return its result."""
         tool = next((tool for tool in self.tools if tool.name == name), None)
         if tool is None:
             raise ConfigError(f"there is no tool {name!r}: use one of {', '.join(tool.name for tool in self.tools)}")
@@ -221,7 +221,7 @@ class HistoryCore:
         return result
 
     def read(self, work: Callable[[ContextFileSystem], Awaitable[T]]) -> T:
-        """See ``History.read``."""
+        """Run ``work`` on the session, and return its result."""
         return self._files.read(partial(work, self.fs))
 
     # Inside ----------------------------------------------------------------------------------------------------------

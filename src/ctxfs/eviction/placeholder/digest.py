@@ -168,7 +168,7 @@ def _structure(text: str, lines: int, budget_tokens: int, counter: TokenCounter)
 
 
 def _outlined(text: str, lines: int, budget_tokens: int, counter: TokenCounter) -> tuple[str, Iterator[Pick] | None]:
-    """See ``outline_of``; and the lines with errors of a text that has no outline, None for one that has."""
+    """The outline of a text, and None; of a text that has none: "", and its lines with errors."""
     if (parsed := parse_prefix(text)) is not None:
         return _fitting_shape("JSON: ", parsed, budget_tokens, counter), None
     if (record := _json_lines(text)) is not None:

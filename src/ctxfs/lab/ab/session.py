@@ -76,11 +76,11 @@ class Metered:
         return getattr(self._model, "max_tools", None)
 
     def check(self) -> None:
-        """See ``ChatModel``."""
+        """Check the settings of the measured model."""
         self._model.check()
 
     async def close(self) -> None:
-        """See ``ChatModel``."""
+        """Close the measured model."""
         await self._model.close()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:

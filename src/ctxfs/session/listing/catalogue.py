@@ -9,9 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import anyio
+from typing_extensions import override
 
 from ctxfs.errors import ConfigError
-from ctxfs.session.derived import DERIVED_NAME, Derived, Known, Progress, Reading
+from ctxfs.session.derived import DERIVED_NAME, Derived, Kind, Known, Progress, Reading
 from ctxfs.session.listing.summary import Outside, SessionSummary, looked_at, summarize, summarize_in
 from ctxfs.storage.base import is_hidden
 from ctxfs.storage.local import is_session
@@ -71,17 +72,19 @@ def _summary_of(known: Known) -> SessionSummary:
     return SessionSummary(**values)
 
 
-class _Listed:
+class _Listed(Kind):
     """The rows of the list are all that is known of a session: it has no tables of its own."""
 
     name = "list"
     tables = ()
 
+    @override
     def write(self, db: sqlite3.Connection, session_id: str, reading: Reading | None) -> None:
-        """See ``Kind``."""
+        pass
 
+    @override
     def check(self, db: sqlite3.Connection, known: Mapping[str, Known]) -> None:
-        """See ``Kind``."""
+        pass
 
 
 class _InDirectory(_Listed):
@@ -90,8 +93,8 @@ class _InDirectory(_Listed):
     def __init__(self, root: Path) -> None:
         self._root = root
 
+    @override
     async def stamps(self, known: Mapping[str, Known], session_id: str | None) -> Mapping[str, str]:
-        """See ``Kind``."""
         del session_id  # a list is of all of them
         return await run_to_completion(lambda: self._stamps(known))
 
@@ -109,10 +112,10 @@ class _InDirectory(_Listed):
             stamps[name] = _stamp(f"{self._root}/{name}", directories) or ""
         return stamps
 
+    @override
     async def read(
         self, changed: Mapping[str, str], known: Mapping[str, Known], db: sqlite3.Connection
     ) -> Mapping[str, Reading | None]:
-        """See ``Kind``."""
         del known, db
         return {session_id: await self._read(session_id) for session_id in changed}
 
@@ -138,17 +141,17 @@ class _OnServer(_Listed):
         self._stores = stores
         self._found: dict[str, SessionFound] = {}
 
+    @override
     async def stamps(self, known: Mapping[str, Known], session_id: str | None) -> Mapping[str, str]:
-        """See ``Kind``."""
         del session_id
         listed = await self._stores.sessions(_found_of(name, one.stamp) for name, one in known.items())
         self._found = {found.session_id: found for found in listed}
         return {name: _stamp_of(found) for name, found in self._found.items()}
 
+    @override
     async def read(
         self, changed: Mapping[str, str], known: Mapping[str, Known], db: sqlite3.Connection
     ) -> Mapping[str, Reading | None]:
-        """See ``Kind``."""
         del known, db
         summaries = await _read_all(self._stores, [self._found[name] for name in changed], None)
         # The reason why one could not be read may be gone the next time.

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
+from typing_extensions import override
+
 from ctxfs.errors import ConfigError, CtxfsError, MissingExtra, NotStored, StorageError, StoreRefused, WriteFailed
 from ctxfs.storage.failures import NoAnswer
 from ctxfs.stores.answers import SILENT_S
@@ -101,7 +103,7 @@ def _store_at(url: str, options: Mapping[str, Any] | None) -> Any:
         raise ConfigError(f"{url!r} cannot be opened as an object store: {_reason(error)}") from error
 
 
-class ObstoreBucket:
+class ObstoreBucket(Bucket):
     """A bucket of ``store``, one of obstore's stores.
 
     Requests are not repeated here: only the caller knows whether one is safe to repeat. obstore repeats some by itself,
@@ -123,8 +125,8 @@ class ObstoreBucket:
         )
         self._any = (exceptions.BaseError, OSError)
 
+    @override
     def create(self, key: str, data: bytes) -> None:
-        """See ``Bucket.create``."""
         self._prepare_writing()
         try:
             self._o.put(self.store, key, data, mode="create", use_multipart=False)
@@ -133,16 +135,16 @@ class ObstoreBucket:
         except self._any as error:
             raise self._write_error(key, error) from error
 
+    @override
     def put(self, key: str, data: bytes) -> None:
-        """See ``Bucket.put``."""
         self._prepare_writing()
         try:
             self._o.put(self.store, key, data)
         except self._any as error:
             raise self._write_error(key, error) from error
 
+    @override
     def get(self, key: str) -> bytes:
-        """See ``Bucket.get``."""
         if not self._can_be_read():
             raise NotStored(key)
         try:
@@ -150,8 +152,8 @@ class ObstoreBucket:
         except self._any as error:
             raise self._read_error(key, error) from error
 
+    @override
     def get_range(self, key: str, offset: int, size: int) -> bytes:
-        """See ``Bucket.get_range``."""
         if not self._can_be_read():
             raise NotStored(key)
         try:
@@ -160,7 +162,7 @@ class ObstoreBucket:
             raise self._read_error(key, error) from error
 
     def keys(self, prefix: str, *, after: str = "") -> Iterator[str]:
-        """See ``Bucket.keys``. Some stores ignore ``after``, and not all list in order."""
+        """Some stores ignore ``after``, and not all list in order."""
         if not self._can_be_read():
             return
         try:
@@ -170,8 +172,8 @@ class ObstoreBucket:
             raise self._read_error(prefix, error) from error
         yield from (key for key in found if key > after)
 
+    @override
     def delete(self, keys: Sequence[str]) -> None:
-        """See ``Bucket.delete``."""
         self._prepare_writing()
         for start in range(0, len(keys), _LISTED):
             try:

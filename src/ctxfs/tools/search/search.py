@@ -123,7 +123,7 @@ class Holdings:
         self._fs = fs
 
     async def content(self, entry: Entry) -> ContentReader | str:
-        """See ``Searchable``."""
+        """Return the content of an item, or how to read it from its file."""
         if entry.stored is None:
             return readable_text(inline_content(entry))
         if entry.stored.encoding in _AS_IT_IS:
@@ -146,7 +146,7 @@ class CutLines:
         self._budget_each = budget_each
 
     async def find(self, content: ContentReader | str, first_line: int) -> AsyncGenerator[FoundLine | Ended, None]:
-        """See ``Matcher``."""
+        """Yield the lines that match, from ``first_line`` on, and where that ended."""
         pattern = self._pattern.renewed() if self._budget_each else self._pattern
         found = await matches_in(content, pattern, first=first_line, most=self._most)
         for line in found.lines:
@@ -162,7 +162,7 @@ class WholeLines:
         self._pattern = pattern
 
     async def find(self, content: ContentReader | str, first_line: int) -> AsyncGenerator[Row | Ended, None]:
-        """See ``Matcher``."""
+        """Yield the rows that match, from ``first_line`` on, and where that ended."""
         lines = LinesOfContent(self._query, self._pattern, first_line=first_line)
         chunks = LineChunks()
         async with aclosing(_bytes_of(content, first_line)) as blocks:

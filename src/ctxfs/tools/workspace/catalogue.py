@@ -12,9 +12,11 @@ from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
 
+from typing_extensions import override
+
 from ctxfs.errors import ConfigError, CtxfsError
 from ctxfs.session.content.stored import Stored
-from ctxfs.session.derived import COLUMNS, Known, Reading
+from ctxfs.session.derived import COLUMNS, Kind, Known, Reading
 from ctxfs.session.journal import scan
 from ctxfs.session.record_json import from_json, to_json
 from ctxfs.session.records import UnknownRecord
@@ -63,7 +65,7 @@ class _Read:
     after: int = 0
 
 
-class Catalogue:
+class Catalogue(Kind):
     """What the sessions of one place stored, as a ``Kind`` of what is derived from them.
 
     Args:
@@ -82,8 +84,8 @@ class Catalogue:
 
     # ---- bringing it up to date
 
+    @override
     async def stamps(self, known: Mapping[str, Known], session_id: str | None) -> Mapping[str, str]:
-        """See ``Kind``."""
         del known
         if self._root is None:
             listed = await self._stores.sessions()
@@ -110,10 +112,10 @@ class Catalogue:
             return f"{found.st_size} {found.st_mtime_ns} {found.st_ino}"
         return None
 
+    @override
     async def read(
         self, changed: Mapping[str, str], known: Mapping[str, Known], db: sqlite3.Connection
     ) -> Mapping[str, Reading | None]:
-        """See ``Kind``."""
         return {name: await self._read(name, stamp, known.get(name), db) for name, stamp in changed.items()}
 
     async def _read(self, session_id: str, stamp: str, known: Known | None, db: sqlite3.Connection) -> Reading | None:
@@ -152,8 +154,8 @@ class Catalogue:
 
     # ---- rows
 
+    @override
     def write(self, db: sqlite3.Connection, session_id: str, reading: Reading | None) -> None:
-        """See ``Kind``."""
         after = 0 if reading is None else reading.rows.after
         if not after:
             for table in self.tables:
@@ -172,8 +174,8 @@ class Catalogue:
         db.executemany(f"INSERT INTO artifacts VALUES ({_marks(len(COLUMNS) + 2)})", rows)  # noqa: S608 - constants
         db.executemany(f"INSERT INTO records VALUES ({_marks(4)})", records)  # noqa: S608 - constants
 
+    @override
     def check(self, db: sqlite3.Connection, known: Mapping[str, Known]) -> None:
-        """See ``Kind``."""
         counts = dict(db.execute("SELECT session_id, count(*) FROM artifacts GROUP BY session_id").fetchall())
         expected = {name: _Position(*one.data).artifacts for name, one in known.items()}
         if counts != {name: count for name, count in expected.items() if count}:

@@ -62,7 +62,7 @@ class ToolResultOffload:
         return workspace_tools(service, fs.session_id)
 
     def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
-        """See ``EagerPolicy.decide``."""
+        """Decide whether the item is evicted before it is ever sent; None: it is not."""
         message = item.message
         if not isinstance(message, ToolMessage) or item.source is not None or has_media(message.content):
             return None
