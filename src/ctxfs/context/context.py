@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from ctxfs.context.entry import skill_prompt, with_sources
-from ctxfs.context.intake import entries_of, parsed
 from ctxfs.context.live import LiveTranscript
 from ctxfs.context.requests import MessagesRequest, Requests, definitions_of
 from ctxfs.context.resume import go_back, pin_whole, resume
@@ -342,7 +341,7 @@ class Context:
                 if usage is None
                 else self.fs.writer.call_made(usage, model, counted_tokens=self._requests.counted_tokens)
             )
-            incoming = with_sources(await parsed(messages, self._transcript), sources or {}, data)
+            incoming = with_sources(await self._live.parsed(messages), sources or {}, data)
             if call is not None and not any(isinstance(one.message, AssistantMessage) for one in incoming):
                 raise InvalidReply(
                     "usage is what a reply was billed, and no message here is one: add it with the reply"
@@ -357,7 +356,7 @@ class Context:
 
         """
         async with self._live.changing():
-            (message,) = await parsed([UserMessage(text)], self._transcript)
+            (message,) = await self._live.parsed([UserMessage(text)])
             (item,) = await self._take([skill_prompt(name, message)])
             return item
 
@@ -367,7 +366,7 @@ class Context:
         Raises ``TranscriptError`` if it is not content.
         """
         async with self._live.changing():
-            (message,) = await parsed([SystemMessage(content)], self._transcript)
+            (message,) = await self._live.parsed([SystemMessage(content)])
             old = [i for i in self.items if i.item_type is ItemType.SYSTEM_PROMPT]
             if [i.message for i in old] == [message]:
                 return
@@ -380,7 +379,7 @@ class Context:
         """
         async with self._live.changing():
             answers = [ToolMessage(call.id, call.name, text, is_error=True) for call in self.open_calls]
-            return await self._take([Incoming(message=message) for message in await parsed(answers, self._transcript)])
+            return await self._take([Incoming(message=message) for message in await self._live.parsed(answers)])
 
     async def record(self) -> None:
         """Make pending items durable, and evict items that need not be sent at all, in one commit; see ``add``.
@@ -618,7 +617,7 @@ class Context:
     ) -> tuple[ContextItem, ...]:
         """Validate, count, enter and record: all or nothing until the messages are in the context."""
         self._transcript.check_order([i.message for i in incoming])
-        entries = await entries_of(incoming, self._live.known, self._live.rules)
+        entries = await self._live.prepare(incoming)
         self._live.warn_of_large(entries)
         if call is not None:
             self._controller.observe(call)

@@ -1,13 +1,14 @@
 """A transcript in memory and the session's files, changed together: changes are durable before they take effect."""
 
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from anyio import to_thread
 
 from ctxfs.context.commit import Pending, carry_out
-from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry
+from ctxfs.context.entry import Entry, EntryRules, Known, build_entry, recorded_entry
 from ctxfs.context.notices import Notices
 from ctxfs.context.settings import ContextSettings
 from ctxfs.context.transcript import Transcript
@@ -20,8 +21,9 @@ from ctxfs.eviction.placeholder.attach import write_all
 from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.preview import Preview
 from ctxfs.eviction.reduction import View
+from ctxfs.messages.incoming import Incoming
 from ctxfs.messages.items import ContextItem, ItemType
-from ctxfs.messages.messages import AssistantMessage
+from ctxfs.messages.messages import AssistantMessage, Message, MessageLike
 from ctxfs.messages.names import path_of
 from ctxfs.messages.tokens import TokenCounter, count_content
 from ctxfs.session.damaged import counted
@@ -30,9 +32,13 @@ from ctxfs.session.item_records import absolute
 from ctxfs.session.records import CallMade, ToolsDefined
 from ctxfs.storage.loop_lock import LoopLock
 from ctxfs.storage.threads import uninterrupted
+from ctxfs.text.jsontext.write_stream import is_longer
 from ctxfs.text.steps import run_in_steps
 
 _log = logging.getLogger("ctxfs.context")
+
+_INLINE_CHARS = 32_768
+"""Reading less than this takes a millisecond or two at most; a hop to a worker thread takes a quarter of one."""
 
 _INLINE_TOKENS = 32_768
 """Describing less than this takes a millisecond or two; a content counts once for each of its placeholders."""
@@ -151,6 +157,38 @@ class LiveTranscript:
             last_call=calls[-1] if calls else None,
             restored=self.fs.state.replies_since_restored(),
         )
+
+    # Coming in -------------------------------------------------------------------------------------------------------
+
+    async def parsed(self, messages: Sequence[MessageLike]) -> Sequence[Message]:
+        """Messages of our own from input of any kind; see ``Transcript.parse``."""
+        for message in messages:
+            content = message.get("content") if isinstance(message, Mapping) else getattr(message, "content", None)
+            if not isinstance(content, str) and not _is_small(content):
+                return await run_in_steps(lambda: self.transcript.parse(messages))
+        return self.transcript.parse(messages)
+
+    async def prepare(self, incoming: Sequence[Incoming]) -> list[Entry]:
+        """Decide how messages would enter, large ones outside of the event loop; until they do, nothing changes.
+
+        This is decided again if another task has taken one of their names, as a tool does that stores its output.
+        """
+        while True:
+            draft = self.known
+            if len(incoming) > 1:
+                draft = draft.draft()
+            entries: list[Entry] = []
+            for one in incoming:
+                if _is_small(one.message.content):
+                    entry = build_entry(one, draft, self.rules)
+                else:
+                    entry = await run_in_steps(partial(build_entry, one, draft, self.rules))
+                entries.append(entry)
+                if len(incoming) > 1:
+                    draft.take(entry)
+            names = self.fs.writer.names
+            if all(names.is_free(item_id) for entry in entries for item_id in entry.new_ids):
+                return entries
 
     async def take(
         self,
@@ -309,3 +347,10 @@ def _ends_turn(entries: Sequence[Entry]) -> bool:
     """Whether the last of the messages is a reply that calls no tool."""
     message = entries[-1].item.message if entries else None
     return isinstance(message, AssistantMessage) and not message.tool_calls
+
+
+def _is_small(content: object) -> bool:
+    """Whether unchecked content can be read as it is; a model of an SDK has to be dumped first."""
+    if isinstance(content, list | tuple) and not all(isinstance(block, dict) for block in content[:_INLINE_CHARS]):
+        return False
+    return isinstance(content, str | list | tuple) and not is_longer(content, _INLINE_CHARS)

@@ -77,17 +77,14 @@ def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
             return await func(*args, **kwargs)
         if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
             return await _uninterrupted_on_trio(lambda: func(*args, **kwargs))
-        left = asyncio.get_running_loop().create_future()
-        return await _result(_unlisted(func(*args, **kwargs), left), left)
+        loop = asyncio.get_running_loop()
+        left = loop.create_future()
+        task = loop.create_task(_safely(func(*args, **kwargs), left, is_leaving=_is_leaving()))
+        # Not a task that `asyncio.all_tasks` returns, so that nobody cancels it; its caller is one, and waits for it.
+        asyncio._unregister_task(task)  # noqa: SLF001 - documented, for extending asyncio
+        return await _result(task, left)
 
     return run
-
-
-def _unlisted(work: Coroutine[Any, Any, T], left: "asyncio.Future[None]") -> "asyncio.Task[T]":
-    """Start ``work`` in a task that ``asyncio.all_tasks`` does not return, so nobody cancels it; its caller waits."""
-    task = asyncio.get_running_loop().create_task(_safely(work, left, is_leaving=_is_leaving()))
-    asyncio._unregister_task(task)  # noqa: SLF001 - documented, for extending asyncio
-    return task
 
 
 async def _safely(work: Coroutine[Any, Any, T], left: "asyncio.Future[None]", *, is_leaving: bool) -> T:
@@ -162,7 +159,7 @@ async def result_of(func: Callable[[], T], *, waits: bool = False) -> T:
     if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
         return await to_thread.run_sync(func, limiter=_limiter(waits=waits))
     with _begun(func, waits=waits) as work:
-        cancelled = await _until_done(work)
+        cancelled = await _until_one([work], None)
     if cancelled is not None and (task := asyncio.current_task()) is not None:
         task.uncancel()  # the same cancellation again, not a second one: asyncio.timeout counts them
         task.cancel()
@@ -327,23 +324,21 @@ async def _result(work: "asyncio.Future[T]", left: "asyncio.Future[None] | None"
 
     ``left``: done as soon as a cancellation has arrived.
     """
-    cancelled = await _until_done(work, left)
+    cancelled = await _until_one([work], left)
     if cancelled is not None:
         raise cancelled from (None if work.cancelled() else work.exception())
     return work.result()
 
 
 async def _until_done(
-    work: "asyncio.Future[Any]", left: "asyncio.Future[None] | None" = None, *, leave_s: float | None = None
+    work: "asyncio.Future[Any]", left: "asyncio.Future[None]", *, leave_s: float
 ) -> asyncio.CancelledError | None:
     """Wait until ``work`` has ended; return the last cancellation that arrived in the meantime.
 
     ``left``: becomes done with the first cancellation of the task, or soon after that of a scope. ``leave_s``: for
-    how many seconds ``work`` is waited for once ``left`` is done; None: until it has ended.
+    how many seconds ``work`` is waited for once ``left`` is done.
     """
     loop = work.get_loop()
-    if left is None or leave_s is None:
-        return await _until_one([work], left)
     cancelled = await _until_one([work, left], left)
     if not work.done():
         patience = loop.create_future()
@@ -356,7 +351,10 @@ async def _until_done(
 async def _until_one(
     waits_for: "Sequence[asyncio.Future[Any]]", left: "asyncio.Future[None] | None"
 ) -> asyncio.CancelledError | None:
-    """Wait until one of them is done; return the last cancellation that arrived in the meantime."""
+    """Wait until one of them is done; return the last cancellation that arrived in the meantime.
+
+    ``left``: see ``_until_done``; None: nobody asks.
+    """
     cancelled = None
     is_safe = _is_safe()
     while not any(one.done() for one in waits_for):
@@ -395,7 +393,8 @@ async def _ended(waits_for: "Sequence[asyncio.Future[Any]]", within_s: float | N
     waiter = loop.create_future()
 
     def wake(_: "asyncio.Future[Any]") -> None:
-        _wake(waiter)
+        if not waiter.done():
+            waiter.set_result(None)
 
     for one in waits_for:
         one.add_done_callback(wake)

@@ -26,11 +26,7 @@ def run_alone(func: Callable[[], Awaitable[T]]) -> T:
 
     It can be called in any thread, even in one with a running loop, which it blocks. An interrupt waits for the end.
     """
-
-    async def work() -> T:
-        return await func()
-
-    begun = begin(lambda: anyio.run(work))
+    begun = begin(partial(anyio.run, func))
     try:
         return begun.result()
     except BaseException:
@@ -58,13 +54,12 @@ class SessionFiles:
         """Open the session, or create it; does nothing if it is open. Raises what ``fs.open`` raises."""
         if self.fs.is_open:
             return
-
-        async def work() -> None:
-            await self.fs.open(wait_s=self._wait_s)
-            await self.fs.release()
-
-        run_alone(work)
+        run_alone(self._open)
         self._seen = self._size()
+
+    async def _open(self) -> None:
+        await self.fs.open(wait_s=self._wait_s)
+        await self.fs.release()
 
     def catch_up(self) -> bool:
         """Take in what other processes wrote; return False if there is nothing new.
@@ -91,29 +86,34 @@ class SessionFiles:
             SessionLocked: another process has been writing for too long.
 
         """
+        done = run_alone(partial(self._write, contents, records, len(self.state.decisions)))
+        self._seen = self._size()
+        return done
 
-        async def work() -> bool:
-            if len(self.state.decisions) != known or any(item.id in self.state.ids for item in contents):
+    async def _write(self, contents: Sequence[ContextItem], records: Sequence[Record], known: int) -> bool:
+        """Write what was decided while the session had ``known`` decisions."""
+        await self.fs.acquire(wait_s=self._wait_s)
+        try:
+            taken = self.state.ids
+            if len(self.state.decisions) != known or any(item.id in taken for item in contents):
                 return False
             await self.fs.writer.decide(contents, records, last=True)
-            return True
-
-        known = len(self.state.decisions)
-        return self.leased(work)
+        finally:
+            await self.fs.release()  # does nothing if the commit released it
+        return True
 
     def leased(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run an async function that may write to the session. Raises ``SessionLocked`` if another process does."""
-
-        async def leased() -> T:
-            await self.fs.acquire(wait_s=self._wait_s)
-            try:
-                return await work()
-            finally:
-                await self.fs.release()
-
-        done = run_alone(leased)
+        done = run_alone(partial(self._leased, work))
         self._seen = self._size()
         return done
+
+    async def _leased(self, work: Callable[[], Awaitable[T]]) -> T:
+        await self.fs.acquire(wait_s=self._wait_s)
+        try:
+            return await work()
+        finally:
+            await self.fs.release()
 
     def _size(self) -> tuple[int, int] | None:
         """The journal's file and size, which change with each write; None when it is not there."""

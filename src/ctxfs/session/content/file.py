@@ -20,7 +20,8 @@ SCHEMA_VERSION = "1.0"
 class ContentFile:
     """An item's file, written block by block; iterating it yields the bytes and leaves ``stored`` and ``index``.
 
-    ``extra`` is metadata beside the encoding. ``compressed``: in zstd frames. Iterating again starts afresh. Raises
+    ``item_id``: the item whose content it is. ``name``: the file's in the session. ``extra`` is metadata beside the
+    encoding. ``compressed``: in zstd frames. Iterating again starts afresh. Raises
     ValueError while iterating when the content, or the metadata, is not JSON.
     """
 
@@ -38,24 +39,14 @@ class ContentFile:
     ) -> None:
         self._content = content
         self._compression = ZSTD if compressed else ""
-        self._item_id = item_id
+        self.item_id = item_id
         self._item_type = item_type
-        self._name = name
+        self.name = name
         self._raw = raw
         self._offloaded_at = offloaded_at
         self._extra = extra
         self._stored: Stored | None = None
         self._index: BlockIndex | None = None
-
-    @property
-    def item_id(self) -> str:
-        """The id of the item whose content it is."""
-        return self._item_id
-
-    @property
-    def name(self) -> str:
-        """The file's name in the session."""
-        return self._name
 
     @property
     def stored(self) -> Stored:
@@ -80,7 +71,7 @@ class ContentFile:
         encoding = encoding_of(self._content)
         metadata = {**self._extra, "encoding": encoding}
         header = _header(
-            item_id=self._item_id,
+            item_id=self.item_id,
             item_type=self._item_type,
             encoding=encoding,
             raw=self._raw,
@@ -101,9 +92,9 @@ class ContentFile:
         self._index = blocks.build()
         chars, lines = self._text_size(blocks.size_bytes, blocks.newlines, last)
         self._stored = Stored(
-            item_id=self._item_id,
+            item_id=self.item_id,
             item_type=self._item_type,
-            name=self._name,
+            name=self.name,
             encoding=encoding,
             size_bytes=blocks.size_bytes,
             chars=chars,
@@ -125,7 +116,7 @@ class ContentFile:
                 check_content(self._content)
             json_codec.check_json(self._extra, "metadata")
         except ValueError as error:
-            raise InvalidRecord(f"{self._name} cannot be stored: {error}") from error
+            raise InvalidRecord(f"{self.name} cannot be stored: {error}") from error
 
     def _text_size(self, size: int, newlines: int, last: bytes) -> tuple[int, int]:
         if isinstance(self._content, RawBytes):
