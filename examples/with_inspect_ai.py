@@ -1,0 +1,78 @@
+"""One task of Inspect by arms: each sample is a session of ``ctxfs ab``, and its score says whether it is solved.
+
+    python examples/with_inspect_ai.py
+
+The model is a fake on loopback, so it needs no key. With a key, leave out the server and ``--upstream-anthropic``.
+Needs ``pip install 'ctxfs[proxy]' inspect-ai anthropic``.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ctxfs.messages import ToolCall
+from ctxfs.testing import MessagesServer
+
+TASK = '''
+from inspect_ai import Task, task
+from inspect_ai.dataset import Sample
+from inspect_ai.scorer import includes
+from inspect_ai.solver import generate, use_tools
+from inspect_ai.tool import tool
+
+
+@tool
+def read_log():
+    async def execute(server: int) -> str:
+        """Read the log of a server.
+
+        Args:
+            server: its number
+        """
+        return f"server {server} has CODE-{server * 7}\\n" + "request served\\n" * 2_000
+
+    return execute
+
+
+@task
+def codes():
+    samples = [Sample(id=str(n), input=f"Which code has server {n}?", target=f"CODE-{n * 7}") for n in range(2)]
+    return Task(dataset=samples, solver=[use_tools(read_log()), generate()], scorer=includes())
+'''
+SCORED = """
+import json, pathlib, sys
+(log,) = pathlib.Path("logs").glob("*.json")
+sys.exit(json.loads(log.read_text())["samples"][0]["scores"]["includes"]["value"] != "C")
+"""
+
+
+def answers(body: dict[str, Any]) -> str | list[ToolCall]:
+    """What the fake model does: it reads the log, then says the code that it sees there."""
+    asked = re.search(r"server (\d+)", json.dumps(body["messages"][0]))
+    found = re.search(r"CODE-\d+", json.dumps(body["messages"][1:]))
+    if found:
+        return found[0]
+    return [ToolCall("read_log", {"server": int(asked[1]) if asked else 0})]
+
+
+folder = Path(tempfile.mkdtemp())
+(folder / "given").mkdir()
+(folder / "given" / "codes.py").write_text(TASK)
+check = [sys.executable, "-c", SCORED]
+samples = [{"id": f"sample {n}", "prompt": str(n), "directory": "given", "check": check} for n in range(2)]
+(folder / "tasks.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+
+inspect = [str(Path(sys.executable).parent / "inspect"), "eval", "codes.py", "--sample-id", "{prompt}"]
+inspect += ["--model", "anthropic/claude-sonnet-5-5", "--log-dir", "logs", "--log-format", "json", "--display", "none"]
+with MessagesServer([answers] * 100) as server:
+    ab = [sys.executable, "-m", "ctxfs", "ab", str(folder / "tasks.jsonl"), "--budget", "5"]
+    ab += ["--upstream-anthropic", server.url, "--keep", str(folder / "kept"), "--", *inspect]
+    environment = {**os.environ, "ANTHROPIC_API_KEY": "any"}
+    done = subprocess.run(ab, check=False, env=environment, stdout=subprocess.PIPE, text=True)
+print(done.stdout)
+sys.exit(done.returncode)
