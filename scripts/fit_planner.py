@@ -194,14 +194,14 @@ def _counted_row(name: str, found: Counted, held_out: str, ours: str) -> str:
 
 
 def rows_of(source: Source) -> list[Row]:
-    """Every policy at the usual prices, and the planner at the others."""
+    """Every policy at the usual prices, and the planner, with previews and without, at the others."""
     thread = thread_of(source)
     session = thread.session
     rows = []
     for price, rates, cached in PRICES:
         plain = replace(rates, rewrites_all=False)
         never = replay_session(session, Never(), plain, cached=cached).cost
-        for name in OTHERS if price == PRICES[0][0] else OTHERS[:1]:
+        for name in OTHERS if price == PRICES[0][0] else OTHERS[:2]:
             if name == "oracle":
                 cost, read_backs = oracle_cost(session, rates, tool_inputs=True), 0
             else:
@@ -237,12 +237,12 @@ def table(folder: Path, pool: ProcessPoolExecutor) -> None:
         for name in OTHERS:
             print(_cost_row(title, name, [r for r in rows if r.policy == name and r.price == PRICES[0][0] and fits(r)]))
     print("\n" + head.format("prices, sets") + "\n| --- | --- |" + " ---: |" * 7)
-    by_set: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
+    by_set: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        if row.policy == "economic":
-            by_set[row.price, row.source.group].append(row)
-    for (price, group), found in sorted(by_set.items()):
-        print(_cost_row(f"{price}, {group}", "economic", found))
+        if row.policy in OTHERS[:2]:
+            by_set[row.policy, row.price, row.source.group].append(row)
+    for (policy, price, group), found in sorted(by_set.items()):
+        print(_cost_row(f"{price}, {group}", policy, found))
 
 
 def _cost_row(title: str, policy: str, rows: Sequence[Row]) -> str:
