@@ -14,11 +14,12 @@ from ctxfs.context.entry import Entry, EntryRules, Known, new_entry, recorded_en
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.economics.economy import EvictionPricing, SessionPricing
-from ctxfs.eviction.economics.features import ItemKind, identifiers_in
+from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.held import Candidate
 from ctxfs.eviction.economics.ledger import Ledger
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.placeholder.attach import digest_budget, digest_of
+from ctxfs.eviction.placeholder.identifiers import identifiers_in
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.items import ContentRange, ContextItem
 from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage, UserMessage

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.eviction.economics.features import MAX_IDENTIFIER_CHARS, identifiers_in
-from ctxfs.eviction.economics.identifiers import IdentifierIndex
+from ctxfs.eviction.placeholder.identifiers import MAX_IDENTIFIER_CHARS, IdentifierIndex, identifiers_in
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), max_size=4).map(lambda names: " ".join(n * 12 for n in names)))
 

@@ -76,7 +76,7 @@ class Policy:
         )
 
     def _economy(self, clock: "Clock") -> EvictionPricing:
-        return EvictionPricing(clock=lambda: clock.now, parameters=self.economic)
+        return EvictionPricing(clock=lambda: clock.now, parameters=self.economic or EvictionParameters())
 
 
 @dataclass(slots=True)

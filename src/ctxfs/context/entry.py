@@ -13,14 +13,13 @@ from typing import Any
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.candidates import NO_OPTIONS, EvictionOptions
 from ctxfs.eviction.eager import EagerOffload, EagerPolicy
-from ctxfs.eviction.economics.features import strings_of
-from ctxfs.eviction.economics.identifiers import Brought, IdentifierIndex
 from ctxfs.eviction.economics.parameters import LEAST_SAVED_TOKENS, EvictionParameters
 from ctxfs.eviction.economics.plans import Why
 from ctxfs.eviction.holds import NO_PINS, Pins
 from ctxfs.eviction.offload_plan import Trim
 from ctxfs.eviction.placeholder.arguments import as_json, large_arguments, without_large_arguments
 from ctxfs.eviction.placeholder.attach import digest_budget, digest_of, placeholder_for
+from ctxfs.eviction.placeholder.identifiers import Brought, IdentifierIndex, strings_of
 from ctxfs.eviction.placeholder.mentions import Entries, mentions
 from ctxfs.eviction.placeholder.text import READ_TOOL, render
 from ctxfs.eviction.policy import OffloadPolicy

@@ -14,10 +14,10 @@ from ctxfs.context.settings import ContextSettings
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors import OutcomeUnknown, SessionClosed
 from ctxfs.eviction.compaction import ArchiveSlot
-from ctxfs.eviction.economics.identifiers import IdentifierIndex
 from ctxfs.eviction.events import ContentReadBack, ContentRestored
 from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.placeholder.attach import write_all
+from ctxfs.eviction.placeholder.identifiers import IdentifierIndex
 from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.preview import Preview
 from ctxfs.eviction.reduction import View

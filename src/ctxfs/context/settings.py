@@ -192,7 +192,9 @@ def economy_for(
     prices, (info, _) = prices or planning_prices(model), model_or_relative(model)
     ttl, least = prices.ttl(cache_ttl, model=model), info.cached_prefix_tokens if info is not None else None
     rates = Rates.of(prices, ttl, least_cached_tokens=least or 0)
-    return EvictionPricing(parameters=parameters, terms=CacheTerms(rates=rates, ttl_s=TTL_SECONDS[ttl]))
+    return EvictionPricing(
+        parameters=parameters or EvictionParameters(), terms=CacheTerms(rates=rates, ttl_s=TTL_SECONDS[ttl])
+    )
 
 
 def eviction_rules(

@@ -27,8 +27,8 @@ from ctxfs.context.history.slots import (
     snapshot,
 )
 from ctxfs.context.transcript import Transcript
-from ctxfs.eviction.economics.identifiers import IdentifierIndex
 from ctxfs.eviction.offload_plan import Offload, Plan, Trim
+from ctxfs.eviction.placeholder.identifiers import IdentifierIndex
 from ctxfs.messages.incoming import Incoming, new_item
 from ctxfs.messages.items import ContentRange, ContextItem
 from ctxfs.messages.messages import AssistantMessage, Block, unchanged

@@ -6,7 +6,7 @@ replaced by a placeholder, small ones stay as they are.
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -42,41 +42,28 @@ class CacheTerms:
         require_number("ttl_s", self.ttl_s, at_least=0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EvictionPricing:
-    """The settings of eviction by price: the planner's numbers, and what the prompt cache costs.
+    """The settings of eviction by price.
 
-    ``clock`` gives seconds since the epoch; the prompt cache expires by it.
+    Args:
+        clock: gives seconds since the epoch; the prompt cache expires by it.
+        parameters: the planner's numbers.
+        terms: what a token costs, and how long the cache holds.
+
+    Raises:
+        ConfigError: one of them is something else.
     """
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float] = time.time,
-        parameters: EvictionParameters | None = None,
-        terms: CacheTerms | None = None,
-    ) -> None:
-        require_kind("parameters", parameters, EvictionParameters, "EvictionParameters(...)")
-        require_kind("terms", terms, CacheTerms, "CacheTerms(...)")
-        if not callable(clock):
-            raise ConfigError(f"clock is {clock!r}: use a function that gives seconds")
-        self._terms = terms or CacheTerms()
-        self._parameters = parameters or EvictionParameters()
-        self._clock = clock
+    clock: Callable[[], float] = time.time
+    parameters: EvictionParameters = field(default_factory=EvictionParameters)
+    terms: CacheTerms = field(default_factory=CacheTerms)
 
-    @property
-    def clock(self) -> Callable[[], float]:
-        """The time, in seconds since the epoch."""
-        return self._clock
-
-    @property
-    def parameters(self) -> EvictionParameters:
-        """The planner's numbers."""
-        return self._parameters
-
-    @property
-    def terms(self) -> CacheTerms:
-        """What a token costs, and how long the cache holds."""
-        return self._terms
+    def __post_init__(self) -> None:
+        require_kind("parameters", self.parameters, EvictionParameters, "EvictionParameters(...)")
+        require_kind("terms", self.terms, CacheTerms, "CacheTerms(...)")
+        if not callable(self.clock):
+            raise ConfigError(f"clock is {self.clock!r}: use a function that gives seconds")
 
 
 class SessionPricing:

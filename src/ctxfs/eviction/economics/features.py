@@ -1,21 +1,9 @@
-"""What the planner knows of an item: its kind, and which identifiers it brought in."""
+"""What the planner knows of an item: its kind."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Final
-
-from ctxfs.text.patterns import possessive
-
-# What stands before an identifier is passed over with it, so that no character is looked at twice; "" ends the text.
-_IDENTIFIER = re.compile(
-    r"[^A-Za-z0-9_./:-]*+"
-    + possessive(r"[A-Za-z0-9_./:-]{1,11}+(?:[^A-Za-z0-9_./:-]++|\Z)", "*")
-    + r"([A-Za-z0-9_./:-]{12,}+|\Z)"
-)
-
-MAX_IDENTIFIER_CHARS: Final = 40
-"""Longer ones (hashes, long paths) are hardly ever quoted, and cost more."""
+from typing import Any
 
 _READING = (
     "read",
@@ -34,19 +22,10 @@ _READING = (
     "task",
     "agent",
 )
-_MAPPINGS = (dict, Mapping)  # the class of most first: others take many times as long to ask for
-_SEQUENCES = (list, Sequence)
 _COMMAND_KEYS = ("command", "cmd")
 _COMMAND_ENDS = re.compile(r"&&|\|\||;|\n")
 _COMMAND_CHARS = 1_000
 _SILENT = ("cd", "echo", "export", "set", "source", "true")
-
-
-def identifiers_in(text: str) -> dict[str, None]:
-    """What a model can only quote if it has seen it, in order: runs of 12 or more of ``[A-Za-z0-9_./:-]``."""
-    found = dict.fromkeys(_IDENTIFIER.findall(text))
-    found.pop("", None)
-    return found
 
 
 class ItemKind(StrEnum):
@@ -82,21 +61,3 @@ def program_of(arguments: Mapping[str, Any]) -> str:
         if words and words[0] not in _SILENT and ">" not in line:
             program = "git show" if words[:2] == ["git", "show"] else words[0].rpartition("/")[2]
     return program
-
-
-def strings_of(value: Any) -> list[str]:
-    """All strings in a JSON value, as the model wrote them (unescaped), keys left out."""
-    texts: list[str] = []
-    _add_strings(value, texts)
-    return texts
-
-
-def _add_strings(value: Any, texts: list[str]) -> None:
-    if isinstance(value, str):
-        texts.append(value)
-    elif isinstance(value, _MAPPINGS):
-        for inner in value.values():
-            _add_strings(inner, texts)
-    elif isinstance(value, _SEQUENCES):
-        for inner in value:
-            _add_strings(inner, texts)

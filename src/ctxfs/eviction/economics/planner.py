@@ -46,18 +46,16 @@ def plan(ledger: Ledger, *, now: float | None = None) -> EconomicPlan:
     terms = Terms(ledger, cold=cold)
     batch = best_batch(ledger, terms)
     cost = batch.rewrite_cost
-    gain = batch.gain
     evictions = _evictions(batch.items[::-1], Why.EXPIRED if cold else Why.BATCH, seen_once=terms.seen_once)
     step = passed_step(ledger, batch.items)
     if step is not None:
         below = Terms(ledger, cold=cold, prompt_tokens=step)
         more = under_step(ledger, batch.items, step, below.loss, cold=cold)
         cost += more.rewrite_cost
-        gain += more.gain
         evictions += _evictions(more.leaving, Why.EXPIRED if cold else Why.STEP, seen_once=None)
         places = {item_id: place for place, item_id in enumerate(ledger.held)}
         evictions.sort(key=lambda eviction: places[eviction.item_id])
-    return EconomicPlan(evictions=tuple(evictions), rewrite_cost=cost, expected_gain=gain)
+    return EconomicPlan(evictions=tuple(evictions), rewrite_cost=cost)
 
 
 def _evictions(items: Iterable[Held], why: Why, *, seen_once: int | None) -> list[Eviction]:
@@ -135,11 +133,10 @@ class _Bound:
     """What may be lost: what was saved so far, and the share ``max_loss`` of what the session has cost so far."""
 
     def __init__(self, ledger: Ledger, terms: Terms) -> None:
-        parameters = ledger.parameters
         self._ledger = ledger
         self._terms = terms
-        self._cover = parameters.cover
-        self.funds = min(ledger.saved, ledger.saved_then) + parameters.max_loss * ledger.spent
+        self._cover = ledger.parameters.cover
+        self.funds = min(ledger.saved, ledger.saved_then) + ledger.parameters.max_loss * ledger.spent
 
     @cached_property
     def _open(self) -> list[float]:
@@ -159,13 +156,12 @@ class _Bound:
         return True
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """Items to evict, the newest first; what their rewrite costs, and what they gain beyond it."""
+    """Items to evict, the newest first, and what their rewrite costs."""
 
     items: list[Held]
     rewrite_cost: float = 0.0
-    gain: float = 0.0
 
 
 def best_batch(ledger: Ledger, terms: Terms, *, is_hasty: bool = False) -> Batch:
@@ -175,20 +171,20 @@ def best_batch(ledger: Ledger, terms: Terms, *, is_hasty: bool = False) -> Batch
     """
     bound = _Bound(ledger, terms)
     walk = _Walk(ledger, terms)
-    best = Batch([])
+    best_gain = 0.0
+    cost = 0.0
     size = 0
     for _ in walk.portions():
         if walk.cost > bound.funds and not terms.rewrites_all:
             break  # further to the start it would cost even more
         gain = walk.gained - walk.cost
-        if gain <= best.gain or not (is_hasty or walk.due >= walk.cost):
+        if gain <= best_gain or not (is_hasty or walk.due >= walk.cost):
             continue
         if bound.holds(walk.cost, walk.freed, (walk.soon, walk.later, walk.latest)):
-            best.rewrite_cost = walk.cost
-            best.gain = gain
+            best_gain = gain
+            cost = walk.cost
             size = len(walk.chosen)
-    best.items = walk.chosen[:size]
-    return best
+    return Batch(walk.chosen[:size], cost)
 
 
 class _Walk:
@@ -273,19 +269,17 @@ class _Walk:
             return False
         is_sent = self._behind > 0
         age = terms.at(held.came)
-        due = 0.0
         more = self._cost_with(saved) - self.cost if is_sent else 0.0
         if held.came == terms.seen_once and more <= terms.dearer * saved:
             gain = terms.gain_at_once(held, is_sent=is_sent)
+            least_gain = more
             due = more
-            if gain <= more:
-                return False
         else:
-            gain = saved * terms.read * terms.horizon - held.hazard * terms.weight * age.read_backs
-            if gain <= 0:
-                return False
-            rent = terms.read * saved
-            due = max(0.0, rent * age.calls - held.hazard * terms.weight)
+            gain = -terms.loss(held)
+            least_gain = 0.0
+            due = max(0.0, terms.read * saved * age.calls - held.hazard * terms.weight)
+        if gain <= least_gain:
+            return False
         self.gained += gain
         self.due += due
         self.chosen.append(held)

@@ -40,15 +40,10 @@ class Eviction(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EconomicPlan:
-    """The evictions to make now, oldest first; falsy if there are none.
-
-    ``rewrite_cost`` is paid with the next call, ``expected_gain`` is what is expected over the calls to come, net of
-    the rewrite and of read-backs.
-    """
+    """The evictions to make now, oldest first; falsy if there are none. ``rewrite_cost``: what the next call pays."""
 
     evictions: tuple[Eviction, ...] = ()
     rewrite_cost: float = 0.0
-    expected_gain: float = 0.0
 
     def __bool__(self) -> bool:
         return bool(self.evictions)
@@ -57,27 +52,6 @@ class EconomicPlan:
     def item_ids(self) -> tuple[str, ...]:
         """The items to evict, oldest first."""
         return tuple(e.item_id for e in self.evictions)
-
-    @property
-    def first_changed(self) -> str | None:
-        """The oldest item that changes, None if none."""
-        return self.evictions[0].item_id if self.evictions else None
-
-    @property
-    def tokens_freed(self) -> int:
-        """How much smaller the context gets."""
-        return sum(e.tokens_before - e.tokens_after for e in self.evictions)
-
-    def explain(self) -> str:
-        """Explain why each item is evicted, then what the plan costs and what it is expected to gain."""
-        if not self.evictions:
-            return "nothing leaves"
-        lines = [f"{e.item_id}: {e.tokens_before:,} -> {e.tokens_after:,} tokens, {e.why}" for e in self.evictions]
-        total = (
-            f"in all {self.tokens_freed:,} tokens leave, from {self.first_changed} on: the rewrite costs "
-            f"{self.rewrite_cost:,.0f}, the gain expected is {self.expected_gain:,.0f} (in input tokens)"
-        )
-        return "\n".join([*lines, total])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,10 @@ from ctxfs.eviction.economics.ledger import Ledger
 
 
 class UnderStep(NamedTuple):
-    """The items to evict besides the others, oldest first; what rewriting costs more for them, and what is gained."""
+    """The items to evict besides the others, oldest first, and what rewriting costs more for them."""
 
     leaving: Sequence[Held] = ()
     rewrite_cost: float = 0.0
-    gain: float = 0.0
 
 
 def passed_step(ledger: Ledger, taken: Sequence[Held]) -> int | None:
@@ -43,10 +42,14 @@ def under_step(
         if h.id not in gone and not ledger.is_new(h) and not h.candidate.pinned
     ]
     could.sort(key=lambda found: found[0] / found[1].saved_tokens)
-    horizon, growth = ledger.horizon(), _growth(ledger)
+    horizon = ledger.horizon()
+    growth = _growth(ledger)
     dearer = 0.0 if cold else below.write - below.read
     cost_of_taken = dearer * _rewritten(ledger, [places[h.id] for h in taken], freed)
-    best, best_gain, best_cost, oldest = 0, 0.0, 0.0, max((places[h.id] for h in taken), default=0)
+    best = 0
+    best_gain = 0.0
+    best_cost = 0.0
+    oldest = max((places[h.id] for h in taken), default=0)
     lost = accumulate(one for one, _ in could)
     for number, ((_, h), losses) in enumerate(zip(could, lost, strict=True), 1):
         freed += h.saved_tokens
@@ -58,9 +61,11 @@ def under_step(
         cost = dearer * _rewritten(ledger, [oldest], freed) - cost_of_taken
         gain = (here.read - below.read) * total * calls - losses - cost
         if gain > best_gain:
-            best, best_gain, best_cost = number, gain, cost
+            best = number
+            best_gain = gain
+            best_cost = cost
     chosen = {h.id for _, h in could[:best]}
-    return UnderStep([h for item_id, h in ledger.held.items() if item_id in chosen], best_cost, best_gain)
+    return UnderStep([h for item_id, h in ledger.held.items() if item_id in chosen], best_cost)
 
 
 def _places(ledger: Ledger) -> dict[str, int]:

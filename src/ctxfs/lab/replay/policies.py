@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ctxfs.errors import ConfigError
 from ctxfs.errors.spelling import did_you_mean
-from ctxfs.eviction.economics.features import identifiers_in
 from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.placeholder.identifiers import identifiers_in
 from ctxfs.lab.recordings.recording import Kind
 from ctxfs.lab.replay.baselines import Window
 from ctxfs.lab.replay.cost import MIN_PLACEHOLDER_TOKENS, Policy, Replacement, Run

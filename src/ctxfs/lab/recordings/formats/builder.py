@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ctxfs.eviction.economics.features import strings_of
+from ctxfs.eviction.placeholder.identifiers import strings_of
 from ctxfs.lab.recordings.recording import Block, Kind, Message, ModelCall, Recording, Role
 from ctxfs.messages.base import Usage
 from ctxfs.messages.tokens import IMAGE_MAX_TOKENS, CharsCounter, count_block, json_counted

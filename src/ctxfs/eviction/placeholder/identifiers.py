@@ -4,18 +4,56 @@ What an item brings in depends on the texts before it alone, whenever they are r
 not before somebody asks what one of them brings in: about most items nobody ever does.
 """
 
+import re
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ctxfs.eviction.economics.features import MAX_IDENTIFIER_CHARS, identifiers_in
 from ctxfs.messages.tokens import chunks
+from ctxfs.text.patterns import possessive
 
+# What stands before an identifier is passed over with it, so that no character is looked at twice; "" ends the text.
+_IDENTIFIER = re.compile(
+    r"[^A-Za-z0-9_./:-]*+"
+    + possessive(r"[A-Za-z0-9_./:-]{1,11}+(?:[^A-Za-z0-9_./:-]++|\Z)", "*")
+    + r"([A-Za-z0-9_./:-]{12,}+|\Z)"
+)
+
+MAX_IDENTIFIER_CHARS: Final = 40
+"""Longer ones (hashes, long paths) are hardly ever quoted, and cost more."""
+
+_MAPPINGS = (dict, Mapping)  # the class of most first: others take many times as long to ask for
+_SEQUENCES = (list, Sequence)
 MAX_UNREAD_CHARS: Final = 1_048_576
 """Reading so many characters takes a few milliseconds, for which an event loop may have to wait."""
+
+
+def identifiers_in(text: str) -> dict[str, None]:
+    """What a model can only quote if it has seen it, in order: runs of 12 or more of ``[A-Za-z0-9_./:-]``."""
+    found = dict.fromkeys(_IDENTIFIER.findall(text))
+    found.pop("", None)
+    return found
+
+
+def strings_of(value: Any) -> list[str]:
+    """All strings in a JSON value, as the model wrote them (unescaped), keys left out."""
+    texts: list[str] = []
+    _add_strings(value, texts)
+    return texts
+
+
+def _add_strings(value: Any, texts: list[str]) -> None:
+    if isinstance(value, str):
+        texts.append(value)
+    elif isinstance(value, _MAPPINGS):
+        for inner in value.values():
+            _add_strings(inner, texts)
+    elif isinstance(value, _SEQUENCES):
+        for inner in value:
+            _add_strings(inner, texts)
 
 
 @dataclass(slots=True, eq=False)
