@@ -318,7 +318,7 @@ def test_below_some_forty_calls_next_to_nothing_leaves() -> None:
 def test_a_plan_says_of_each_item_how_large_it_was_and_why_it_leaves() -> None:
     (eviction,) = plan(later(batch(item("a")), 60)).evictions
     assert eviction == ("a", 6_000, 50, Why.BATCH)
-    assert eviction.why.startswith("evicted: to read it back")
+    assert eviction.why.startswith("evicted: keeping it would cost more than reading it back")
     assert plan(Ledger()).evictions == ()
 
 

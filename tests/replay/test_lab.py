@@ -185,15 +185,16 @@ def test_the_planner_reaches_its_figures_on_recorded_sessions() -> None:
     policies = ["economic", "economic-whole", "ski-rental", "patient-2"]
     report = replay_files(TRACES, policies, "chars4", prices=prices)
     economic, whole, ski_rental, few_read_backs = report.policies
-    assert whole.relative_cost <= 0.54
-    assert economic.relative_cost <= 0.56  # previews cost more here than they save
-    assert economic.mean_relative_cost <= 0.83
-    assert 100 * economic.read_backs / sum(session.calls for session in report.sessions) <= 12
-    # The bound is the planner's, since no price decides on a preview. It covers half a deviation of what is expected,
-    # and one session of these had more read-backs than that.
-    worst = sorted(session.runs[1].relative_cost for session in report.sessions)
-    assert worst[-2] <= 1.03
-    assert worst[-1] <= 1.07
+    assert whole.relative_cost <= 0.52
+    # Previews cost more than they save here: these transcripts lack the system prompt and the tools, so that an agent's
+    # one large file is much of a session, and each page of it that is read back is a call more.
+    assert economic.relative_cost <= 0.565
+    assert economic.mean_relative_cost <= 0.82
+    assert 100 * economic.read_backs / sum(session.calls for session in report.sessions) <= 11
+    # The bound is the planner's, since no price decides on a preview.
+    assert max(session.runs[1].relative_cost for session in report.sessions) <= 1.03
+    # The price of a read-back has nothing fitted in it, so that twice its price is a user's choice already: at sixty
+    # times, as an earlier planner's weight was, nothing would be evicted.
     assert few_read_backs.relative_cost <= ski_rental.relative_cost
     assert few_read_backs.read_backs_per_100_evictions <= ski_rental.read_backs_per_100_evictions
     assert few_read_backs.read_backs <= 0.65 * economic.read_backs

@@ -205,13 +205,21 @@ def _print(explained: Explanation, out: Console) -> None:
         out.print(for_terminal(line))
 
 
+_HOW = (
+    "tokens: now, of what it was; a placeholder of the new size names the file with the rest. Keeping an item costs a "
+    "read from the prompt cache with every call. Evicting it costs caching again what follows it and, if the model "
+    "needs it, a call more to read it back"
+)
+
+
 def _summary(explained: Explanation) -> list[str]:
     did, billed = explained.effect, explained.billed
+    lines = [_HOW] if did.evictions else []
     replies = plural(explained.replies, "reply")
     goes_next = ", ".join(o.item_id for o in explained.next.offloads) or "nothing"
     is_elsewhere = bool(explained.items) and all(item.place != "context" for item in explained.items)
     now = "the last request, as counted here" if is_elsewhere else "now"
-    lines = [f"{now}: {explained.context_tokens:,} tokens after {replies}; evicted next: {goes_next}"]
+    lines.append(f"{now}: {explained.context_tokens:,} tokens after {replies}; evicted next: {goes_next}")
     if did.evictions:
         lines.append(
             f"{plural(did.evictions, 'eviction')} freed {did.tokens_freed:,} tokens: about {did.saved:,.0f} input "

@@ -9,18 +9,24 @@ class Why(StrEnum):
     """Why an item is evicted, or why it stays. A session's journal holds these texts."""
 
     SEEN = (
-        "evicted: the model has seen it, and it left before other content had to be cached behind it; "
-        "to read it back when it is needed costs less than to keep it"
+        "evicted: keeping it would cost more than reading it back if needed; "
+        "only the last reply followed it, so hardly anything had to be cached again"
     )
     BATCH = (
-        "evicted: to read it back when it is needed costs less than to keep it, "
+        "evicted: keeping it would cost more than reading it back if needed, "
         "and what that saves has paid for caching again what follows it"
     )
-    STEP = "evicted: every token of a longer request costs more, and that pays for caching again what follows it"
-    EXPIRED = "evicted: the prompt cache has expired, so nothing has to be cached again for it"
+    STEP = (
+        "evicted: every token of a longer request costs more, and staying below that length pays for caching again "
+        "what follows it"
+    )
+    EXPIRED = (
+        "evicted: keeping it would cost more than reading it back if needed; "
+        "the prompt cache had expired, so nothing had to be cached again for it"
+    )
     NEW = "stays: the model has not seen it yet"
     PINNED = "stays: another rule decides when it is evicted"
-    YOUNG = "stays: it may be needed soon, and to read it back then would cost more than to keep it"
+    YOUNG = "stays: it may be needed again soon, and reading it back would cost more than keeping it"
     WAITING = "stays: worth evicting, but what it saves has not paid yet for caching again what follows it"
 
 
