@@ -35,9 +35,10 @@ PYTEST := $(BIN)/python -m pytest
 TESTS := $(BIN)/python scripts/run_tests.py
 PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=worksteal
 QUICK := --ignore=tests/prove -m 'not slow and not service' -k 'not trio'
-# Sessions against a model or a hostile process. What a change breaks fails in other tests too: the proof `mutants` does
-# without these.
-PLAYS := chained_kill expressions full_disk history state_machine swaps transcripts window writers
+# Sessions against a model or a hostile process, cancelled and crashed at every step. Most of what a change breaks fails in
+# other tests too.
+PLAYS := cancellation chained_kill crash endings expressions full_disk history port_faults state_machine strace_faults \
+	swaps transcripts window writers
 ifndef SEED
 SEED := $(strip $(shell od -An -N4 -tu4 /dev/urandom))
 endif

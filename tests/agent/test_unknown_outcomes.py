@@ -114,6 +114,7 @@ async def _run(kind: str, line: Line, root: Path) -> tuple[Shop, int]:
 
 @pytest.mark.parametrize("kind", PLACES)
 @pytest.mark.parametrize("fate", ["lost", "answer lost"])
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # each write once: the writes are the same
 async def test_the_session_is_asked_once_and_the_call_goes_on_with_the_same_bytes(
     kind: str, fate: str, tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ async def test_the_session_is_asked_once_and_the_call_goes_on_with_the_same_byte
 
 @pytest.mark.parametrize("kind", PLACES)
 @pytest.mark.parametrize("fate", ["lost", "answer lost"])
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # each write once: the writes are the same
 async def test_a_store_that_stays_away_ends_the_query_and_the_next_one_goes_on(
     kind: str, fate: str, tmp_path: Path
 ) -> None:

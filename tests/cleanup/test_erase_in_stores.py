@@ -90,6 +90,7 @@ async def test_nothing_of_it_is_left_and_all_else_is_as_before(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # the requests are the same
 async def test_a_crash_at_every_request_leaves_what_can_be_finished() -> None:
     """What was acknowledged before is there, the session opens, and erasing again finishes the rest."""
     made = MemoryBucket()
