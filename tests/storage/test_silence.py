@@ -5,7 +5,7 @@ import contextlib
 import math
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -167,103 +167,36 @@ async def _opened(network: Network, objects: MemoryBucket) -> ThreadedStore:
     return store
 
 
-def test_uninterrupted_work_learns_that_its_caller_left() -> None:
-    """It gets an error for the request that is not answered, carries out what follows, and ends."""
+TIMEOUT = "asyncio.timeout()"
+LEAVING = [("asyncio", TIMEOUT), *((loop, by) for loop in ("asyncio", "trio") for by in ("a deadline", "cancel()"))]
 
-    async def play() -> None:
-        network, objects = Network(), MemoryBucket()
-        store = await _opened(network, objects)
-        network.fates = ["swallowed"]
-        seen: list[Exception] = []
 
-        @uninterrupted
-        async def write() -> None:
-            try:
-                await store.commit([], lambda: b"b\n")
-            except OutcomeUnknown as error:
-                seen.append(error)
-                raise
-
+@contextlib.asynccontextmanager
+async def left(by: str) -> AsyncGenerator[None]:
+    """A block that is left a moment after it began to wait."""
+    if by == TIMEOUT:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await write()
-        assert len(seen) == 1
-        network.arrive()
-        assert await store.acquire() is False, "what was half-written has to be looked for"
-        await store.commit([], lambda: b"c\n")
-        assert await store.read_log() == b"a\nb\nc\n"
-        await store.close()
+                yield
+        return
+    async with anyio.create_task_group() as group:
+        with anyio.CancelScope(deadline=anyio.current_time() + 0.05 if by == "a deadline" else math.inf) as scope:
+            if by == "cancel()":
 
-    asyncio.run(asyncio.wait_for(play(), 60))
+                async def cancel() -> None:
+                    await anyio.sleep(0.05)
+                    scope.cancel()
 
-
-def test_a_store_that_was_left_is_closed_without_a_wait_and_opened_again() -> None:
-    async def play() -> None:
-        network, objects = Network(), MemoryBucket()
-        store = await _opened(network, objects)
-        network.fates = ["swallowed"]
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await store.commit([], lambda: b"b\n")
-        await store.close()
-        await store.open(create=False, write=True)
-        assert await store.read_log() == b"a\nb\n"
-        await store.commit([], lambda: b"c\n")
-        await store.close()
-        network.arrive()
-
-    asyncio.run(asyncio.wait_for(play(), 60))
-
-
-def test_a_session_that_opens_after_its_caller_left_is_released() -> None:
-    async def play() -> None:
-        network, objects = Network(), MemoryBucket()
-        first = await _opened(network, objects)
-        await first.close()
-        late = ThreadedStore(ObjectStore(NetworkBucket(objects, network), "s", ttl_s=3_600, give_up_s=60))
-        network.fates = ["swallowed"]
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await late.open(create=False, write=True)
-        network.arrive()
-        second = ThreadedStore(ObjectStore(objects, "s", ttl_s=3_600))
-        for _ in range(1_000):
-            try:
-                await second.open(create=False, write=True)
-                break
-            except SessionLocked:  # the late one is being released
-                await asyncio.sleep(0.01)
-        await second.commit([], lambda: b"b\n")
-        await second.close()
-
-    asyncio.run(asyncio.wait_for(play(), 60))
-
-
-def test_a_read_that_is_left_harms_nothing() -> None:
-    async def play() -> None:
-        bucket = SilentBucket(MemoryBucket(), Network())
-        store = ThreadedStore(ObjectStore(bucket, "s"))
-        await store.open(create=True, write=True)
-        await store.commit([NewFile(name="x", chunks=[b"x" * 2_000_000])], lambda: b"a\n")
-        reader = ThreadedStore(ObjectStore(bucket, "s"))
-        bucket.mute = True
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await reader.open(create=False, write=False)
-        bucket.mute = False
-        bucket.ended.set()
-        await store.commit([], lambda: b"b\n")
-        assert await store.read_log() == b"a\nb\n"
-        await store.close()
-
-    asyncio.run(asyncio.wait_for(play(), 60))
+                group.start_soon(cancel)
+            yield
+    assert scope.cancelled_caught
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("by", ["a deadline", "cancel()"])
+@pytest.mark.parametrize(("anyio_backend", "by"), LEAVING)
 @pytest.mark.parametrize("is_uninterrupted", [False, True])
-async def test_a_cancelled_scope_leaves_a_silent_store(by: str, *, is_uninterrupted: bool) -> None:
-    """On asyncio and on trio; the server answers only after the caller has gone."""
+async def test_who_leaves_a_silent_store_does_not_wait_and_it_goes_on(by: str, *, is_uninterrupted: bool) -> None:
+    """Uninterrupted work gets an error for the request that is not answered, carries out what follows, and ends."""
     network, objects = Network(), MemoryBucket()
     store = await _opened(network, objects)
     network.fates = ["swallowed"]
@@ -278,22 +211,15 @@ async def test_a_cancelled_scope_leaves_a_silent_store(by: str, *, is_uninterrup
             seen.append(error)
             raise
 
-    async with anyio.create_task_group() as group:
-        with anyio.CancelScope(deadline=anyio.current_time() + 0.05 if by == "a deadline" else math.inf) as scope:
-            if by == "cancel()":
-
-                async def cancel() -> None:
-                    await anyio.sleep(0.05)
-                    scope.cancel()
-
-                group.start_soon(cancel)
-            if is_uninterrupted:
-                with pytest.raises(OutcomeUnknown):
-                    await uninterrupted(write)()
-                await checkpoint()
-            else:
-                await write()
-    assert scope.cancelled_caught
+    async with left(by):
+        if not is_uninterrupted:
+            await write()
+        elif by == TIMEOUT:
+            await uninterrupted(write)()
+        else:
+            with pytest.raises(OutcomeUnknown):
+                await uninterrupted(write)()
+            await checkpoint()
     assert len(seen) == is_uninterrupted
     assert fallback.is_alive(), "nobody waited for the answer"
     fallback.cancel()
@@ -305,15 +231,31 @@ async def test_a_cancelled_scope_leaves_a_silent_store(by: str, *, is_uninterrup
 
 
 @pytest.mark.anyio
-async def test_a_session_that_opens_after_its_scope_was_cancelled_is_released() -> None:
+@pytest.mark.parametrize(("anyio_backend", "by"), LEAVING)
+async def test_a_store_that_was_left_is_closed_without_a_wait_and_opened_again(by: str) -> None:
+    network, objects = Network(), MemoryBucket()
+    store = await _opened(network, objects)
+    network.fates = ["swallowed"]
+    async with left(by):
+        await store.commit([], lambda: b"b\n")
+    await store.close()
+    await store.open(create=False, write=True)
+    assert await store.read_log() == b"a\nb\n"
+    await store.commit([], lambda: b"c\n")
+    await store.close()
+    network.arrive()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("anyio_backend", "by"), LEAVING)
+async def test_a_session_that_opens_after_its_caller_left_is_released(by: str) -> None:
     network, objects = Network(), MemoryBucket()
     first = await _opened(network, objects)
     await first.close()
     late = ThreadedStore(ObjectStore(NetworkBucket(objects, network), "s", ttl_s=3_600, give_up_s=60))
     network.fates = ["swallowed"]
-    with anyio.move_on_after(0.05) as scope:
+    async with left(by):
         await late.open(create=False, write=True)
-    assert scope.cancelled_caught
     network.arrive()
     second = ThreadedStore(ObjectStore(objects, "s", ttl_s=3_600))
     for _ in range(1_000):
@@ -324,3 +266,21 @@ async def test_a_session_that_opens_after_its_scope_was_cancelled_is_released() 
             await anyio.sleep(0.01)
     await second.commit([], lambda: b"b\n")
     await second.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("anyio_backend", "by"), LEAVING)
+async def test_a_read_that_is_left_harms_nothing(by: str) -> None:
+    bucket = SilentBucket(MemoryBucket(), Network())
+    store = ThreadedStore(ObjectStore(bucket, "s"))
+    await store.open(create=True, write=True)
+    await store.commit([NewFile(name="x", chunks=[b"x" * 2_000_000])], lambda: b"a\n")
+    reader = ThreadedStore(ObjectStore(bucket, "s"))
+    bucket.mute = True
+    async with left(by):
+        await reader.open(create=False, write=False)
+    bucket.mute = False
+    bucket.ended.set()
+    await store.commit([], lambda: b"b\n")
+    assert await store.read_log() == b"a\nb\n"
+    await store.close()
