@@ -74,6 +74,19 @@ async def test_a_session_is_summed_up(root: Path) -> None:
     assert not found.is_damaged
 
 
+async def test_a_session_is_known_by_its_first_question(tmp_path: Path) -> None:
+    async with Context(session_id="s", root_path=tmp_path) as context:
+        await context.add({"role": "user", "content": "  Find the bug\nin the shop. " + "word " * 60})
+        await context.add({"role": "assistant", "content": "yes"}, {"role": "user", "content": "And now?"})
+    await make(tmp_path, "stored")
+    found = await listed(tmp_path)
+    title = found["s"].title
+    assert title.startswith("Find the bug in the shop. word word")
+    assert title.endswith("…")
+    assert len(title) == 120
+    assert not found["stored"].title, "its question is in a file"
+
+
 async def test_the_context_of_a_session_that_a_framework_owns_is_its_last_prompt(tmp_path: Path) -> None:
     async with History("theirs", root_path=tmp_path, model="") as history:
         for tokens in (500, 700):

@@ -1,5 +1,6 @@
 """The page over HTTP: what each address answers, and who is refused."""
 
+import importlib.metadata
 import json
 import re
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from ctxfs.errors import ConfigError
 from ctxfs.messages.base import Usage
 from ctxfs.messages.messages import AssistantMessage, UserMessage
 from ctxfs.storage import LocalSessions
+from ctxfs.version import __version__
 from ctxfs.view.app import MOST_STREAMS
 from ctxfs.view.server import ViewServer
 from patience import HANGS_S
@@ -166,8 +168,23 @@ def test_a_request_can_be_had_in_full(url: str) -> None:
     assert get(f"{url}session/{SESSION}/request.json?call=77").status_code == 404
 
 
+def test_the_page_says_which_version_it_is_and_where_the_docs_are(url: str) -> None:
+    page = get(url).text
+    assert f"ctxfs {__version__}</footer>" in page
+    metadata = dict(line.split(", ") for line in _urls())
+    assert f'href="{metadata["Documentation"]}"' in page
+
+
+def _urls() -> list[str]:
+    return importlib.metadata.metadata("ctxfs").get_all("Project-URL") or []
+
+
 def test_the_charts_data_are_columns(url: str) -> None:
     data = get(f"{url}session/{SESSION}/timeline.json").json()
+    lanes = {lane["name"]: lane for lane in data["lanes"]}
+    assert sum(lanes["evicted"]["counts"]) == 21, "as many as the headline says"
+    assert len(lanes["evicted"]["counts"]) == len(set(lanes["evicted"]["calls"])) < 21
+    assert data["too_long_from"] == 11
     assert data["calls"] == list(range(1, 31))
     assert data["bills"]["usd"]
     assert {len(layer["tokens"]) for layer in data["layers"]} == {30}

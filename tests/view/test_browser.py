@@ -225,7 +225,46 @@ def test_the_list_is_filtered_while_one_types(browser: Browser, url: str) -> Non
         expect(page.locator("#sessions tbody tr")).to_have_count(1)
         with leads_to(page, "/session/hostile"):
             page.locator("#sessions a", has_text="hostile").click()
-        expect(page.locator("h1")).to_have_text("hostile")
+        expect(page.locator("#facts .id code")).to_have_text("hostile")
+
+
+def test_a_session_is_a_line_of_28_pixels_by_its_first_question(browser: Browser, url: str) -> None:
+    for width in WIDTHS:
+        with watched(browser, url, viewport={"width": width, "height": 900}) as page:
+            page.goto(url)
+            rows = page.locator("#sessions tbody tr")
+            heights = rows.evaluate_all("(rows) => rows.map((row) => row.getBoundingClientRect().height)")
+            assert [height <= 28 for height in heights] == [True, True], heights
+            expect(page.locator("#sessions tbody th").filter(has_text="test_checkout fails about once")).to_be_visible()
+
+
+def test_the_newest_result_is_open_in_a_request_of_full_width_until_an_item_is_chosen(
+    browser: Browser, url: str
+) -> None:
+    with watched(browser, url, viewport={"width": 1400, "height": 900}) as page:
+        page.goto(f"{url}session/{SESSION}?call=12")
+        drawn(page)
+        opened = page.locator("#call .opened pre")
+        expect(opened).to_contain_text("shop/events.py: part of the shop")
+        assert box(page, "#call")["width"] > 1_200
+        with leads_to(page, "item=call_009"):
+            page.locator("#call .row a", has_text="search(reserve)").last.click()
+        expect(opened).to_be_hidden()
+        assert box(page, "#call")["width"] < 700
+
+
+def test_light_and_dark_can_be_switched_and_stay(browser: Browser, url: str) -> None:
+    with watched(browser, url, color_scheme="dark") as page:
+        page.goto(url)
+        body = page.locator("body")
+        expect(body).to_have_css("background-color", "rgb(20, 23, 27)")
+        page.locator("#theme-button").click()
+        expect(body).to_have_css("background-color", "rgb(255, 255, 255)")
+        page.goto(f"{url}session/{SESSION}")
+        drawn(page)
+        expect(body).to_have_css("background-color", "rgb(255, 255, 255)")
+        page.locator("#theme-button").click()
+        expect(body).to_have_css("background-color", "rgb(20, 23, 27)")
 
 
 def test_what_is_hostile_stays_text(browser: Browser, url: str) -> None:

@@ -100,7 +100,7 @@ def test_damage_comes_first() -> None:
     assert titles(activity, recovery=recovery) == [
         "A stored content cannot be read",
         "The journal has a damaged line",
-        "Evicted, and never read back",
+        "1 evicted content was never needed again",
     ]
 
 

@@ -4,8 +4,8 @@ It is never the truth. Before each question, the sessions are compared with what
 is read again. The file is made again when it is missing, damaged or of another version; where it cannot be written,
 what was read is kept in memory for this use.
 
-The file lies beside the sessions, with mode 0600. What it has of a session's words are the values that a workspace
-recorded with an artifact, so a session from which something was erased is forgotten (``forget``).
+The file lies beside the sessions, with mode 0600. It has some of a session's words: the beginning of the first
+question, and what a workspace recorded with an artifact. So a session from which something was erased is forgotten.
 """
 
 import logging

@@ -24,6 +24,7 @@ from ctxfs.session.timeline.reading import past_request
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.search.line_pattern import LinePattern
+from ctxfs.version import __version__
 from ctxfs.view import security
 from ctxfs.view.overview import SORTS, chosen_rows
 from ctxfs.view.pages import Pages, static_files
@@ -32,6 +33,7 @@ from ctxfs.view.search import search_sessions
 from ctxfs.view.session_page import SessionPage, item_panel, number_in, session_page
 from ctxfs.view.sources import OpenSessions
 
+DOCS = "https://ctxfs.readthedocs.io"
 LOOKS_EVERY_S = 0.5
 """How often a running session is checked for changes."""
 MOST_STREAMS = 64
@@ -107,7 +109,15 @@ class ViewApp:
         return _html(self._render(template, **values), status)
 
     def _render(self, template: str, **values: Any) -> str:
-        return self._pages.render(template, base=f"/{self.token}", link=_link, may_write=self.may_write, **values)
+        return self._pages.render(
+            template,
+            base=f"/{self.token}",
+            link=_link,
+            may_write=self.may_write,
+            docs=DOCS,
+            version=__version__,
+            **values,
+        )
 
     async def _file(self, request: Request) -> Response:
         found = self._static.get(request.path_params["name"])

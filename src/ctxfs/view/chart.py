@@ -1,5 +1,6 @@
 """The data of a session's charts: columns of figures by call, for the page's script. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,12 @@ LANES: Sequence[EventKind] = (
 
 
 def chart_data(
-    activity: Activity, *, window_tokens: int | None, steps: Sequence[int] = (), without: Sequence[float] = ()
+    activity: Activity,
+    *,
+    window_tokens: int | None,
+    steps: Sequence[int] = (),
+    without: Sequence[float] = (),
+    too_long_from: int | None = None,
 ) -> Mapping[str, Any]:
     """The columns as JSON data.
 
@@ -27,6 +33,7 @@ def chart_data(
         window_tokens: the largest prompt; None: not known.
         steps: the prompt lengths above which every token costs more.
         without: what the first calls would have cost in dollars without any eviction; empty: not known.
+        too_long_from: the first call whose context would not have fitted without eviction; None: all would have.
     """
     calls = activity.calls
     layers = {part: [call.parts.get(part, 0) for call in calls] for part in LAYERS}
@@ -37,11 +44,22 @@ def chart_data(
         "without": [round(usd, 6) for usd in without],
         "window": window_tokens,
         "steps": list(steps),
-        "lanes": [
-            {"name": lane, "calls": list(items), "items": list(items.values())}
-            for lane in LANES
-            for items in [_largest(event for event in activity.events if event.kind is lane)]
-        ],
+        "too_long_from": too_long_from,
+        "lanes": [_lane(lane, [event for event in activity.events if event.kind is lane]) for lane in LANES],
+    }
+
+
+def _lane(kind: EventKind, events: Sequence[Event]) -> Mapping[str, Any]:
+    """The calls of the events, each with the item of the largest one, and how many items the events concerned."""
+    largest = _largest(events)
+    counts = Counter[int]()
+    for event in events:
+        counts[event.call] += max(1, len(event.item_ids))
+    return {
+        "name": kind,
+        "calls": list(largest),
+        "items": list(largest.values()),
+        "counts": [counts[call] for call in largest],
     }
 
 

@@ -182,10 +182,10 @@ def _never_read(activity: Activity) -> Iterator[Finding]:
     ]
     if unread:
         unread.sort(key=lambda life: -(life.tokens or 0))
+        were = "was" if len(unread) == 1 else "were"
         yield Finding(
             level="note",
-            title="Evicted, and never read back",
-            detail=f"The model did without {len(unread):,} contents. All are still stored, and can be read. "
-            "The largest come first.",
+            title=f"{plural(len(unread), 'evicted content')} {were} never needed again",
+            detail="The model never read them back. All are still stored, and can be read. The largest come first.",
             item_ids=tuple(life.item_id for life in unread),
         )

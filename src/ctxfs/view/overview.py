@@ -7,7 +7,7 @@ from ctxfs.session.listing.summary import SessionSummary
 
 SORTS: Mapping[str, Callable[[SessionSummary], Any]] = {
     "age": lambda session: -session.changed_at,
-    "name": lambda session: session.session_id,
+    "name": lambda session: (session.title or session.session_id).casefold(),
     "calls": lambda session: -session.calls,
     "tokens": lambda session: -session.context_tokens,
     "size": lambda session: -session.disk_bytes,
@@ -20,9 +20,9 @@ SORTS: Mapping[str, Callable[[SessionSummary], Any]] = {
 def chosen_rows(
     found: Iterable[SessionSummary], *, matching: str = "", sort: str = "age", reverse: bool = False
 ) -> Sequence[SessionSummary]:
-    """The sessions with ``matching`` in their id or in the name of a model, sorted; an unknown ``sort`` is "age"."""
+    """The sessions with ``matching`` in their question, id or model, sorted; an unknown ``sort`` is "age"."""
     wanted = matching.casefold()
-    rows = [one for one in found if any(wanted in name.casefold() for name in (one.session_id, *one.models))]
+    rows = [one for one in found if any(wanted in name.casefold() for name in (one.title, one.session_id, *one.models))]
     rows.sort(key=lambda one: one.session_id)
     rows.sort(key=SORTS.get(sort, SORTS["age"]), reverse=reverse)
     return rows

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
-from ctxfs.errors import ConfigError, StorageError, ToolError, UnknownItem
+from ctxfs.errors import ConfigError, ContentGone, StorageError, ToolError, UnknownItem
 from ctxfs.eviction.budget import Budget
-from ctxfs.messages.items import ContextItem
+from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.models.known import known_model
 from ctxfs.messages.names import path_of
 from ctxfs.messages.readable import readable_text
@@ -26,6 +26,17 @@ from ctxfs.view.worth import Unevicted, Worth, unevicted, worth
 
 TABS = ("timeline", "items", "warnings")
 ITEMS_A_PAGE = 200
+NEWEST_LINES = 12
+"""How much of the newest result is shown before anything is chosen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newest:
+    """The beginning of the newest result in a request: its first lines, which are not trusted; ``more``: it goes on."""
+
+    item_id: str
+    lines: Sequence[str]
+    more: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +57,7 @@ class SessionPage:
     effect: Effect | None
     call: CallPanel | None = None
     items: ItemList | None = None
+    newest: Newest | None = None
 
     @classmethod
     def of(cls, opened: OpenSession, tab: str = "timeline") -> Self:
@@ -91,7 +103,17 @@ class SessionPage:
             window_tokens=self.window_tokens,
             steps=self.price_steps,
             without=self.unevicted.usd,
+            too_long_from=self.unevicted.too_long_from,
         )
+
+    @property
+    def usd_without(self) -> float | None:
+        """What the session would have cost without evictions; None: not known, or it would not have fitted."""
+        paid = self.activity.usd
+        did = self.effect
+        if paid is None or did is None or not did.evictions or did.net_usd is None or did.too_long_from is not None:
+            return None
+        return max(0.0, paid + did.net_usd)
 
     @property
     def freed(self) -> int:
@@ -124,7 +146,25 @@ async def session_page(opened: OpenSession, tab: str, query: Mapping[str, str]) 
     timeline, activity = await opened.timeline(), opened.activity
     number = number_in(query, "call", len(activity.calls))
     panel = await run_in_steps(lambda: call_panel(activity, timeline, number, shows_all=query.get("rows") == "all"))
-    return replace(page, call=panel)
+    newest = None if panel is None or query.get("item") else await _newest(opened, panel)
+    return replace(page, call=panel, newest=newest)
+
+
+async def _newest(opened: OpenSession, panel: CallPanel) -> Newest | None:
+    """The newest result of a request as the model saw it; None: there is none, or it cannot be read."""
+    row = next((row for row in reversed(panel.rows) if row.item_type is ItemType.TOOL_RESULT), None)
+    if row is None:
+        return None
+    sent = next((item for item in panel.request.items if item.id == row.item_id), None)
+    if row.is_placeholder and sent is not None:
+        lines = readable_text(sent.message.content).split("\n")
+        return Newest(item_id=row.item_id, lines=lines[:NEWEST_LINES], more=len(lines) > NEWEST_LINES)
+    try:
+        content = await content_page(opened.fs, row.item_id, "full")
+    except (StorageError, ToolError, UnknownItem, ContentGone):
+        return None  # the item's own panel says why
+    shown = [line.text for line in content.lines[:NEWEST_LINES]]
+    return Newest(item_id=row.item_id, lines=shown, more=content.total_lines > len(shown))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

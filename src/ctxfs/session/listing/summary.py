@@ -2,14 +2,17 @@
 
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ctxfs.errors import ConfigError, ContentGone, CtxfsError
+from ctxfs.messages.items import ItemType
+from ctxfs.messages.readable import readable_text
 from ctxfs.session.damaged import DamagedContent, detail_of
 from ctxfs.session.filesystem import ContextFileSystem, storage_of
 from ctxfs.session.paid import Paid
+from ctxfs.session.records import ItemAdded, Record
 from ctxfs.session.timeline.costs import account
 from ctxfs.session.timeline.effect import Effect, effect
 from ctxfs.storage.base import Store
@@ -17,6 +20,8 @@ from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import ListingStores, SessionFound, SessionStores
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.text.steps import run_in_steps
+
+_TITLE_CHARS = 120
 
 logger = logging.getLogger("ctxfs.session")
 
@@ -33,6 +38,7 @@ class SessionSummary:
     ``saved_tokens``: what evictions saved, less what they cost, in uncached input tokens, and ``saved_usd`` the same in
     dollars; None: nothing was evicted, or it is not known. ``too_long_from``: the first call whose context would not
     have fitted the window without eviction, so that savings are counted up to there; None: all would have fitted.
+    ``title``: the beginning of the first question, on one line and not trusted; empty: none is recorded.
     ``damages``: a line for each that was found; contents outside of the context were only checked to exist.
     """
 
@@ -53,6 +59,7 @@ class SessionSummary:
     too_long_from: int | None = None
     damages: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    title: str = ""
 
     @property
     def is_damaged(self) -> bool:
@@ -132,7 +139,8 @@ async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> Se
     last_prompt = fs.state.calls[-1].usage.total_input_tokens if fs.state.calls and not held else 0
     stored = fs.state.stored.values()
     eviction = fs.state.eviction
-    did = await _effect(fs)
+    records = await fs.history()
+    did = await _effect(fs, records)
     return SessionSummary(
         session_id=fs.session_id,
         changed_at=changed,
@@ -150,12 +158,23 @@ async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> Se
         too_long_from=None if did is None else did.too_long_from,
         damages=(*fs.recovery.damage_lines, *[str(found) async for found in _damaged(fs)]),
         tags=fs.state.tags,
+        title=first_question(records),
     )
 
 
-async def _effect(fs: ContextFileSystem) -> Effect | None:
+def first_question(records: Iterable[Record]) -> str:
+    """The beginning of the first text of a user, on one line; empty: none is recorded in the journal itself."""
+    for record in records:
+        if isinstance(record, ItemAdded) and record.item.item_type is ItemType.USER_MESSAGE:
+            text = readable_text(record.item.message.content)[: 4 * _TITLE_CHARS]
+            line = " ".join(text.split())
+            if line:
+                return line if len(line) <= _TITLE_CHARS else f"{line[: _TITLE_CHARS - 1]}…"
+    return ""
+
+
+async def _effect(fs: ContextFileSystem, records: Sequence[Record]) -> Effect | None:
     """What evictions did; None: nothing was evicted, or another version recorded the prices."""
-    records = await fs.history()
     try:
         did = await run_in_steps(lambda: effect(account(records), fs.state.eviction))
     except ConfigError:

@@ -10,7 +10,7 @@ window.ctxfsCharts = (() => {
   const BILLS = { read: ["--c-read", "cache read"], written: ["--c-written", "cache write"], input: ["--c-input", "uncached"], output: ["--c-output", "reply"] };
   const WITHOUT = { label: "without eviction, estimated", colour: "--dim", dashed: true };
   const LANES = { compacted: "--c-summary", evicted: "--c-results", "read back": "--c-user", restored: "--good", "cache missed": "--bad" };
-  const AXIS = 88;
+  const AXIS = 102;
   let plots = [], data = null, strip = null, opens = () => {};
 
   const dollars = (usd) => (usd >= 0.1 ? `$${usd.toFixed(2)}` : `$${usd.toFixed(4)}`);
@@ -156,23 +156,52 @@ window.ctxfsCharts = (() => {
     const texts = [`Call ${whole.format(data.calls[idx])}: ${whole.format(total)} tokens`, parts.join(", ")];
     if (data.bills?.usd) texts.push(`paid ${dollars(data.bills.usd[idx])}`);
     if (data.without?.[idx] != null) texts.push(`about ${dollars(data.without[idx])} without eviction`);
-    for (const lane of data.lanes) if (lane.set.has(data.calls[idx])) texts.push(lane.name);
+    for (const lane of data.lanes) {
+      const place = lane.calls.indexOf(data.calls[idx]);
+      if (place >= 0) texts.push(lane.counts[place] > 1 ? `${lane.name} ${lane.counts[place]}` : lane.name);
+    }
     place.textContent = texts.join(" · ");
   }
 
-  const LINES = ["--c-system", "--c-other", "--c-summary", "--c-user", "--c-input", "--c-placeholders", "--c-replies", "--c-results"];
+  // Of a recording: ours and never evicting stand out, the others are grey; each line has its name at its end.
+  const STYLES = { economic: { hue: "--c-results", width: 2.5 }, none: { hue: "--ink", width: 1.8, dash: [6, 4] } };
+  const OTHER = { hue: "--c-other", width: 1 };
+  const styleOf = (line) => STYLES[line.name] || OTHER;
+  const ENDS = 118;
+
+  function ends(made, named) {
+    const { ctx, bbox } = made, ratio = devicePixelRatio, last = data.calls.length - 1;
+    const x = made.valToPos(Math.min(data.calls[last], made.scales.x.max), "x", true) + 6 * ratio;
+    const wanted = named.map((line) => ({ line, y: made.valToPos(line.values[last], "y", true), own: line.name in STYLES }));
+    wanted.sort((a, b) => b.own - a.own || a.y - b.y);  // ours first: a grey name that has no room is only in the table
+    ctx.save();
+    ctx.textAlign = "left"; ctx.textBaseline = "middle";
+    const taken = [];
+    for (const { line, y, own } of wanted) {
+      const near = (at) => taken.some((other) => Math.abs(other - at) < 12 * ratio);
+      const places = [0, 12, -12, 24, -24].map((by) => Math.max(bbox.top + 6 * ratio, Math.min(bbox.top + bbox.height - 4 * ratio, y + by * ratio)));
+      const at = places.find((one) => !near(one));
+      if (at === undefined) continue;
+      taken.push(at);
+      ctx.font = `${own ? "600 " : ""}${11 * ratio}px system-ui, sans-serif`;
+      ctx.fillStyle = colour(own ? styleOf(line).hue : "--faint");
+      let name = line.name === "none" ? "never evicting" : line.name === "economic" ? "ctxfs" : line.name;
+      while (name.length > 4 && ctx.measureText(name).width > (ENDS - 10) * ratio) name = `${name.slice(0, -2)}…`;
+      ctx.fillText(name, x, at);
+    }
+    ctx.restore();
+  }
 
   function drawLines(figure, named, marks) {
     const top = Math.max(...named.map((line) => line.values.reduce((most, value) => Math.max(most, value), 0)));
     const near = marks.filter((mark) => mark.at <= 2.2 * top);
-    const hue = (i) => LINES[i % LINES.length];
+    named = named.toSorted((a, b) => (a.name in STYLES) - (b.name in STYLES));  // ours are drawn last, on top
     plot(figure, {
-      series: [{}, ...named.map((line, i) => ({ label: line.name, stroke: colour(hue(i)), width: line.name === "economic" ? 2.5 : 1.4, points: { show: false } }))],
-      axes: axes((n) => short.format(n)),
+      series: [{}, ...named.map((line) => ({ label: line.name, stroke: colour(styleOf(line).hue), width: styleOf(line).width, dash: styleOf(line).dash, points: { show: false } }))],
+      axes: axes((n) => short.format(n)), padding: [8, ENDS, 0, 0],
       scales: { y: { range: () => [0, Math.max(top, ...near.map((mark) => mark.at)) * 1.06 || 1] } },
-      hooks: { draw: [(made) => lines(made, near)] },
+      hooks: { draw: [(made) => lines(made, near), (made) => ends(made, named)] },
     }, [data.calls, ...named.map((line) => line.values)]);
-    if (figure.querySelector(".legend")) legend(figure, named.map((line, i) => ({ label: line.name, colour: hue(i) })));
   }
 
   function drawPolicies(context, cost) {
@@ -226,12 +255,14 @@ window.ctxfsCharts = (() => {
       shown.forEach((lane, n) => {
         const middle = bbox.top + row * (n + 0.5);
         ctx.fillStyle = colour("--faint");
-        ctx.fillText(lane.name, bbox.left - 8 * devicePixelRatio, middle);
+        ctx.fillText(`${lane.name} ${whole.format(lane.total)}`, bbox.left - 8 * devicePixelRatio, middle);
         ctx.fillStyle = colour(LANES[lane.name]);
-        for (const call of lane.calls) {
-          if (call < made.scales.x.min || call > made.scales.x.max + 1) continue;
-          ctx.fillRect(made.valToPos(call, "x", true) - width / 2, middle - 5 * devicePixelRatio, width, 10 * devicePixelRatio);
-        }
+        const foot = middle + 6 * devicePixelRatio;
+        lane.calls.forEach((call, i) => {  // as high as it has events: one is a third of the most, so that it is seen
+          if (call < made.scales.x.min || call > made.scales.x.max + 1) return;
+          const share = lane.most > 1 ? (lane.counts[i] - 1) / (lane.most - 1) : 0.6, height = (5 + 8 * share) * devicePixelRatio;
+          ctx.fillRect(made.valToPos(call, "x", true) - width / 2, foot - height, width, height);
+        });
       });
       ctx.restore();
     };
@@ -243,6 +274,29 @@ window.ctxfsCharts = (() => {
       hooks: { draw: [ticks] },
       itemAt: ({ cursor, over }) => shown[Math.floor(cursor.top / over.clientHeight * shown.length)]?.set.get(data.calls[cursor.idx]),
     }, [data.calls, data.calls.map(() => 0)]);
+  }
+
+  // Where the line without eviction ends, since there would have been no such call.
+  function tooLong(made) {
+    const call = data.too_long_from, { ctx, bbox } = made;
+    if (!call || call < made.scales.x.min || call > made.scales.x.max) return;
+    const x = Math.round(made.valToPos(call - 0.5, "x", true)), label = "without eviction: would not have fitted from here on";
+    ctx.save();
+    ctx.strokeStyle = ctx.fillStyle = colour("--bad");
+    ctx.lineWidth = devicePixelRatio;
+    ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+    ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); ctx.stroke();
+    ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+    const wide = ctx.measureText(label).width + 6 * devicePixelRatio, right = x + wide < bbox.left + bbox.width;
+    const shown = right || x - wide > bbox.left ? label : "did not fit";
+    ctx.textAlign = right || shown !== label ? "left" : "right";
+    const place = x + (ctx.textAlign === "left" ? 5 : -5) * devicePixelRatio, width = ctx.measureText(shown).width;
+    ctx.save();
+    ctx.fillStyle = colour("--page"); ctx.globalAlpha = 0.85;
+    ctx.fillRect(ctx.textAlign === "left" ? place - 2 : place - width - 2, bbox.top + 2 * devicePixelRatio, width + 4, 14 * devicePixelRatio);
+    ctx.restore();
+    ctx.fillText(shown, place, bbox.top + 13 * devicePixelRatio);
+    ctx.restore();
   }
 
   function drawCost(figure) {
@@ -257,9 +311,18 @@ window.ctxfsCharts = (() => {
       if (has) {
         series.push({ label: WITHOUT.label, stroke: colour(WITHOUT.colour), width: 1.5, dash: [4, 3], points: { show: false } });
         columns.push(data.calls.map((_, i) => data.without[i] ?? null));
-        legend(figure, [{ label: "paid", colour: "--c-written" }, WITHOUT]);
       }
-      plot(figure, { series: [{}, ...series], axes: axes((n) => (n ? `$${Number(n.toPrecision(3))}` : "0")) }, [data.calls, ...columns]);
+      // What was paid stays readable: a line that goes far beyond it leaves the chart, and the legend says how far it goes.
+      const paid = Math.max(...data.bills.usd), most = has ? Math.max(...data.without) : 0, top = Math.min(Math.max(paid, most), 3 * paid || most);
+      if (has) {
+        const beyond = most > top ? ` (up to ${dollars(most)}, above this chart)` : "";
+        legend(figure, [{ label: "paid", colour: "--c-written" }, { ...WITHOUT, label: WITHOUT.label + beyond }]);
+      }
+      plot(figure, {
+        series: [{}, ...series], axes: axes((n) => (n ? `$${Number(n.toPrecision(3))}` : "0")),
+        scales: { y: { range: () => [0, top * 1.06 || 1] } },
+        hooks: { draw: [tooLong] },
+      }, [data.calls, ...columns]);
       return;
     }
     const named = Object.entries(BILLS).map(([name, [hue, label]]) => ({ label, values: data.bills.tokens[name], colour: hue }));
@@ -280,7 +343,11 @@ window.ctxfsCharts = (() => {
 
   function start(columns) {
     data = columns;
-    for (const lane of data.lanes || []) lane.set = new Map(lane.calls.map((call, i) => [call, lane.items[i]]));
+    for (const lane of data.lanes || []) {
+      lane.set = new Map(lane.calls.map((call, i) => [call, lane.items[i]]));
+      lane.total = lane.counts.reduce((sum, count) => sum + count, 0);
+      lane.most = Math.max(0, ...lane.counts);
+    }
     draw();
   }
 

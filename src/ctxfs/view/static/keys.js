@@ -9,3 +9,15 @@ window.keysTyped = (() => {
   addEventListener("keydown", keep);
   return () => { removeEventListener("keydown", keep); return typed; };
 })();
+// Light or dark: the system's choice, unless the reader made another one, which this browser keeps.
+window.ctxfsTheme = (() => {
+  const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)");
+  const kept = () => { try { return localStorage.getItem("ctxfs-theme"); } catch { return null; } };  // a file has none
+  const set = (theme) => { if (theme) root.dataset.theme = theme; };
+  set(kept());
+  return () => {
+    const theme = (root.dataset.theme || (dark.matches ? "dark" : "light")) === "dark" ? "light" : "dark";
+    set(theme);
+    try { localStorage.setItem("ctxfs-theme", theme); } catch { /* then it holds for this page */ }
+  };
+})();

@@ -114,6 +114,7 @@
     const link = event.target.closest("#call a.step");
     if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey) { event.preventDefault(); step(link.rel === "next" ? 1 : -1); }
     if (event.target.closest("#help-button")) $("help").showModal();
+    if (event.target.closest("#theme-button")) { window.ctxfsTheme(); charts.draw(); }
     if (event.target.closest("#all-calls")) charts.zoomTo(0, Infinity);
   });
   // Text typed into a panel's field while the panel's next version is loading is kept, and then requested in turn.
