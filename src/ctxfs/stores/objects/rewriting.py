@@ -30,10 +30,16 @@ class Leftovers:
 
     def look(self, key: str, piece: Piece) -> None:
         """Take note of what a segment holds besides the current state."""
-        dead = {step.at for step in piece.steps if isinstance(step, Put)} - self._live
-        lines = {line for step in piece.steps if isinstance(step, Append) for line in step.data.split(b"\n")}
-        self.dead |= dead
-        if piece.head.whole or not lines <= self._lines or any(at.key == key for at in dead):
+        has_dead_content = False
+        has_dead_line = False
+        for step in piece.steps:
+            if isinstance(step, Put) and step.at not in self._live:
+                self.dead.add(step.at)
+                if step.at.key == key:  # in the segment itself, and not in an object of its own
+                    has_dead_content = True
+            if isinstance(step, Append) and not self._lines.issuperset(step.data.split(b"\n")):
+                has_dead_line = True
+        if piece.head.whole or has_dead_line or has_dead_content:
             self.segments.add(key)
 
     def moves(self, parts: Iterable[Located]) -> bool:

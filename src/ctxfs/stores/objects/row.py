@@ -95,12 +95,15 @@ class SegmentRow:
         is_first = not self.log.end
         if is_first:
             self._read_chunks()
-        if self._take_listed() is not None and (missing := self._take_listed()) is not None:
-            key = segment_key(missing)
+        missing = self._take_listed()
+        if missing is not None:
+            # A segment that was made while the list was read may be in it without the one before it: list once more.
+            missing = self._take_listed()
+        if missing is not None:
             raise StorageError(
-                f"session {self._session_id}: segment {missing} is missing from the object store ({key})"
+                f"session {self._session_id}: segment {missing} is missing from the object store "
+                f"({segment_key(missing)})"
             )
-
         if is_first and self._covered:
             self._look_for_oldest()
 
@@ -118,7 +121,7 @@ class SegmentRow:
             pass
         else:
             return
-        there = {key.removeprefix(self._prefix) for key in self._bucket.keys(self._prefix)}
+        there = set(self._listed(""))
         gone = [name for name, parts in self.log.files.items() if any(at.key not in there for at in parts)]
         for name in gone:
             del self.log.files[name]
@@ -130,25 +133,41 @@ class SegmentRow:
         )
 
     def _take_listed(self) -> int | None:
-        """Take in the listed segments; return the number of the first one that is missing, or None."""
+        """Take in the listed segments; return the number of the first one that is missing, or None.
+
+        A listed segment is one of four:
+        - the next one: it is taken in;
+        - void, since the session was rewritten: it counts as missing;
+        - one that removed or rewrote the session: whatever is missing before it does not count any more;
+        - any other one that does not follow: there is a gap.
+        """
         missing: int | None = None
-        after = self._prefix + (segment_key(self.log.end - 1) if self.log.end else "s/")
-        inner = (key.removeprefix(self._prefix) for key in self._bucket.keys(f"{self._prefix}s/", after=after))
-        for key, data in self._fetched(filter(is_segment_key, inner)):
-            number = int(key[2:])
-            piece = decode(key, data) if data else None
-            if piece is not None and (piece.head.removed or piece.head.whole) and number > self.log.end:
-                self.log, missing = SegmentLog(end=number), None
-            if piece is not None and number == self.log.end:
-                self.log.take(piece)
-            else:
-                missing = self.log.end if missing is None else missing
+        last_known = segment_key(self.log.end - 1) if self.log.end else "s/"
+        segments = filter(is_segment_key, self._listed("s/", after=last_known))
+        for key, data in self._fetched(segments):
+            number = int(key.removeprefix("s/"))
+            if data:
+                piece = decode(key, data)
+                if (piece.head.removed or piece.head.whole) and number > self.log.end:
+                    self.log = SegmentLog(end=number)
+                    missing = None
+                if number == self.log.end:
+                    self.log.take(piece)
+                    continue
+            if missing is None:
+                missing = self.log.end
         return missing
+
+    def _listed(self, prefix: str, *, after: str = "") -> list[str]:
+        """List the session's keys that begin with ``prefix`` and come after ``after``, all relative to the session."""
+        begins = self._prefix + prefix
+        keys = self._bucket.keys(begins, after=self._prefix + after) if after else self._bucket.keys(begins)
+        return [key.removeprefix(self._prefix) for key in keys]
 
     def _read_chunks(self) -> None:
         """Read the chunks. A writer deletes those that a longer one covers, so one may be gone after it was listed."""
         for _ in range(CHUNK_TRIES):
-            listed = [key.removeprefix(self._prefix) for key in self._bucket.keys(f"{self._prefix}k/")]
+            listed = self._listed("k/")
             self._chunks = set(listed)
             try:
                 for key, data in self._fetched(chunks_to_read(listed)):
@@ -178,13 +197,17 @@ class SegmentRow:
     def _fetched(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Yield the objects in order; several are read at the same time."""
         wanted = list(keys)
-        if len(wanted) < 2:
-            yield from ((key, self._bucket.get(self._prefix + key)) for key in wanted)
+        if len(wanted) < 2:  # no threads for one request
+            for key in wanted:
+                yield key, self._get(key)
             return
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ctxfs") as threads:
-            for start in range(0, len(wanted), AT_ONCE):
+            for start in range(0, len(wanted), AT_ONCE):  # so that no more than these are in memory
                 some = wanted[start : start + AT_ONCE]
-                yield from zip(some, threads.map(self._bucket.get, map(self._prefix.__add__, some)), strict=True)
+                yield from zip(some, threads.map(self._get, some), strict=True)
+
+    def _get(self, key: str) -> bytes:
+        return self._bucket.get(self._prefix + key)
 
     def read(self, parts: Iterable[Located], offset: int, length: int | None) -> bytes:
         """Read from the content that consists of ``parts``, through the cache if there is one."""
@@ -299,7 +322,7 @@ class SegmentRow:
     def _known(self, key: str) -> bytes:
         """Return an object that is known to exist. Raises ``NoAnswer`` if it cannot be read."""
         try:
-            return self._bucket.get(self._prefix + key)
+            return self._get(key)
         except StorageError as error:
             raise NoAnswer(str(error)) from error
 
@@ -316,15 +339,25 @@ class SegmentRow:
 
     def _write_chunk(self, start: int, end: int) -> None:
         """Write a chunk, and add the segments that no earlier one covers. If it fails, opening reads more objects."""
-        start, began = min(start, self._covered // FIRST_CHUNK * FIRST_CHUNK), self.log.began
+        began = self.log.began
+        # An earlier chunk may have failed: this one begins where the last one ended, so that there is no gap.
+        start = min(start, self._covered // FIRST_CHUNK * FIRST_CHUNK)
+        # What is before ``began`` is in one chunk or in none: this one has none of it, or all.
         if start < began:
             start = began if self._covered >= began else 0
-        if (start, end) != self._last_chunk and (data := self.log.chunk(start, end)) is not None:
-            with suppress(StorageError):
-                self._bucket.put(self._prefix + chunk_key(start, end), data)
-                self._covered, self._last_chunk = end, (start, end)
-                self.log.began = end if began and not start else began
-                self._delete_covered(start, end)
+        if (start, end) == self._last_chunk:
+            return
+        data = self.log.chunk(start, end)
+        if data is None:
+            return
+        with suppress(StorageError):
+            # The new chunk first: after a crash in between, some segments are in two chunks, which is harmless.
+            self._bucket.put(self._prefix + chunk_key(start, end), data)
+            self._covered = end
+            self._last_chunk = (start, end)
+            if began and not start:
+                self.log.began = end
+            self._delete_covered(start, end)
 
     def _delete_covered(self, start: int, end: int) -> None:
         """Delete the chunks within the one that was just written: a bucket has each line in at most one chunk.
@@ -343,7 +376,7 @@ class SegmentRow:
 
         Those of a writer that is about to write their segment are among them, unless this is the one writer.
         """
-        listed = [key.removeprefix(self._prefix) for key in self._bucket.keys(f"{self._prefix}c/")]
+        listed = self._listed("c/")  # before the segments: a content that comes later may get its segment later
         self.catch_up()
         named = {at.key for parts in self.log.files.values() for at in parts}
         return [key for key in listed if key not in named]
@@ -357,7 +390,8 @@ class SegmentRow:
 
     def delete_own_objects(self, parts: Iterable[Located]) -> None:
         """Delete the objects of contents that have one of their own; contents inside segments stay."""
-        if keys := [self._prefix + at.key for at in parts if at.key.startswith("c/")]:
+        keys = [self._prefix + at.key for at in parts if at.key.startswith("c/")]
+        if keys:
             self._bucket.delete(keys)
 
     def _delete(self, keys: Sequence[str]) -> None:
@@ -374,12 +408,14 @@ class SegmentRow:
         the session was rewritten, but not all old data could be removed.
         """
         # List the objects first: those that appear later may belong to the next writer.
-        held = [key.removeprefix(self._prefix) for key in self._bucket.keys(self._prefix)]
+        held = self._listed("")
         left = Leftovers(self.log.files, log)
         for key, data in self._fetched(filter(is_segment_key, held)):
             if data:
                 left.look(key, decode(key, data))
         gone = left.objects(held)
+        # From this segment on, no reader finds the old data. After a crash between it and the last request below, some
+        # of the data is still in the bucket; the next rewriting finds and removes it.
         self.make(head, [*self._kept(left), Append(log)], fences=self.log.fences)
         self._write_chunk(0, self.log.end)
         if self._cache is not None:
@@ -387,7 +423,12 @@ class SegmentRow:
                 self._cache.remove(self._cached_as(at), at.size)
         self._delete([self._prefix + key for key in gone])
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ctxfs") as threads:
-            list(threads.map(lambda key: self._put(self._prefix + key, b""), left.segments))
+            for _ in threads.map(self._make_void, left.segments):
+                pass  # so that the error of each is raised
+
+    def _make_void(self, key: str) -> None:
+        """Replace a segment with an empty object: its number stays taken."""
+        self._put(self._prefix + key, b"")
 
     def _kept(self, left: Leftovers) -> Iterator[Draft | Put]:
         """Yield the session's files; contents inside segments that will be removed are written again."""
@@ -395,10 +436,12 @@ class SegmentRow:
         for name, parts in self.log.files.items():
             if left.moves(parts):
                 step = self.content(name, self.read(parts, 0, None), carried=carried)
-                carried += len(step.data) if isinstance(step, Draft) else 0
+                if isinstance(step, Draft):
+                    carried += len(step.data)
                 yield step
             else:
-                yield from (Put(name, at, grows=number > 0) for number, at in enumerate(parts))
+                for number, at in enumerate(parts):
+                    yield Put(name, at, grows=number > 0)
 
     def remove(self, head: Head) -> None:
         """End the session with a segment that has this ``head``, and delete its other objects.
@@ -408,7 +451,10 @@ class SegmentRow:
         objects.
         """
         # List the objects first: those that appear later may belong to the next session with this id.
-        gone = [*self._bucket.keys(self._prefix), *self._bucket.keys(f"{SESSIONS}{self._session_id}/{head.identity}-")]
+        objects = list(self._bucket.keys(self._prefix))
+        marks = list(self._bucket.keys(f"{SESSIONS}{self._session_id}/{head.identity}-"))
         stay = {self._prefix + segment_key(number) for number in self.log.fences}
+        # With this segment the session is gone. After a crash before the next request, its objects are still there, and
+        # no reader takes them in; `ObjectSessions.forget` removes them too.
         self.make(head, [], fences=self.log.fences)
-        self._bucket.delete([key for key in gone if key not in stay])
+        self._bucket.delete([key for key in (*objects, *marks) if key not in stay])

@@ -132,10 +132,12 @@ def chunk_key(start: int, end: int) -> str:
 
 def encode(head: Head, steps: Sequence[Step | Draft], fences: Iterable[int] = ()) -> bytes:
     """Encode a segment; ``fences``: if it is whole, or the last one, those of the segments before it."""
-    rows, body = _rows(steps)
-    whole = {"whole": True} if head.whole else {}
-    before = {"fences": [*fences]} if head.whole or head.removed else {}
-    return _object({**_head_row(head), **whole, **before, "steps": rows}, body)
+    row = _head_row(head)
+    if head.whole:
+        row["whole"] = True
+    if head.whole or head.removed:
+        row["fences"] = list(fences)
+    return _object(row, steps)
 
 
 def decode(key: str, data: bytes) -> Piece:
@@ -166,16 +168,29 @@ def decode(key: str, data: bytes) -> Piece:
 
 
 def _head_row(head: Head) -> dict[str, Any]:
-    version = WHOLE_VERSION if head.whole else VERSION
-    row: dict[str, Any] = {"v": version, "session": head.identity, "epoch": head.epoch, "writer": head.writer}
-    row["at"] = head.at
-    return row | ({"nonce": head.nonce} if head.nonce else {}) | ({"removed": True} if head.removed else {})
+    row: dict[str, Any] = {
+        "v": WHOLE_VERSION if head.whole else VERSION,
+        "session": head.identity,
+        "epoch": head.epoch,
+        "writer": head.writer,
+        "at": head.at,
+    }
+    if head.nonce:
+        row["nonce"] = head.nonce
+    if head.removed:
+        row["removed"] = True
+    return row
 
 
-def _rows(steps: Iterable[Step | Draft]) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """The rows of the steps, for the head, and their bytes, for the body."""
-    pairs = [_row(step) for step in steps]
-    return [row for row, _ in pairs], [data for _, data in pairs]
+def _object(head: dict[str, Any], steps: Iterable[Step | Draft]) -> bytes:
+    """One line of JSON, the head with the rows of the steps, and then the bytes of the steps."""
+    rows: list[dict[str, Any]] = []
+    body: list[bytes] = []
+    for step in steps:
+        row, data = _row(step)
+        rows.append(row)
+        body.append(data)
+    return b"".join([json_codec.dumps({**head, "steps": rows}), b"\n", *body])
 
 
 def _row(step: Step | Draft) -> tuple[dict[str, Any], bytes]:
@@ -196,16 +211,13 @@ def _verb(grows: bool) -> str:
     return "grow" if grows else "put"
 
 
-def _object(head: dict[str, Any], body: list[bytes]) -> bytes:
-    return b"".join([json_codec.dumps(head), b"\n", *body])
-
-
 def _steps(key: str, rows: list[dict[str, Any]], data: bytes, offset: int) -> Iterator[Step]:
     for row in rows:
         if "put" in row or "grow" in row:
             grows = "grow" in row
             at = Located(row.get("key", key), row.get("offset", offset), row["size"])
-            offset += 0 if "key" in row else row["size"]
+            if "key" not in row:  # the content is in this object
+                offset += row["size"]
             yield Put(row[_verb(grows)], at, grows)
         elif "log" in row:
             yield Append(data[offset : offset + row["log"]])
@@ -242,18 +254,25 @@ class SegmentLog:
         if first != self.end or end <= first:
             raise StorageError(f"segments {first} to {end} do not follow after {self.end}")
         if piece.head.whole or piece.head.removed:
-            self.files, self.log, self.fences, self._steps = {}, bytearray(), [], {}
-            self.began, first = end, 0
+            # What was before it does not count any more: the session begins with this segment, or has ended.
+            self.files = {}
+            self.log = bytearray()
+            self.fences = []
+            self._steps = {}
+            self.began = end
+            first = 0
         elif piece.covers is None and self._was_taken_over(piece.head):
             self.fences.append(first)
         self.fences += piece.fences
         self.began = max(self.began, piece.began)
         self._steps[first] = piece.steps
-        self.end, self.head = end, piece.head
+        self.end = end
+        self.head = piece.head
         for step in piece.steps:
             match step:
                 case Put(name, at, grows):
-                    self.files[name] = (*(self.files.get(name, ()) if grows else ()), at)
+                    before = self.files.get(name, ()) if grows else ()
+                    self.files[name] = (*before, at)
                 case Append(data):
                     self.log += data
                 case Delete(name):
@@ -279,13 +298,17 @@ class SegmentLog:
         assert end == self.end
         if start not in self._steps:
             return None
-        steps = (step for first in sorted(self._steps) if first >= start for step in self._steps[first])
-        rows, body = _rows(steps)
-        fences = [number for number in self.fences if number >= start]
-        head = {**_head_row(replace(self.head, nonce="", whole=False)), "start": start, "end": end, "fences": fences}
+        steps: list[Step] = []
+        for first in sorted(self._steps):
+            if first >= start:
+                steps += self._steps[first]
+        row = _head_row(replace(self.head, nonce="", whole=False))
+        row["start"] = start
+        row["end"] = end
+        row["fences"] = [number for number in self.fences if number >= start]
         if self.began:
-            head["began"] = self.began if start else end
-        return _object({**head, "steps": rows}, body)
+            row["began"] = self.began if start else end
+        return _object(row, steps)
 
 
 def within(parts: Iterable[Located], offset: int, length: int | None) -> Iterator[tuple[Located, int, int]]:
@@ -295,11 +318,13 @@ def within(parts: Iterable[Located], offset: int, length: int | None) -> Iterato
     """
     left = length
     for part in parts:
-        size = max(0, part.size - offset if left is None else min(left, part.size - offset))
+        size = max(0, part.size - offset)
+        if left is not None:
+            size = min(size, left)
+            left -= size
         if size:
             yield part, offset, size
         offset = max(0, offset - part.size)
-        left = None if left is None else left - size
 
 
 def chunks_due(end: int) -> Iterator[tuple[int, int]]:

@@ -134,8 +134,12 @@ class ObjectSessions(ListingStores):
         if known is not None and known.mark == mark:
             return known
         prefix = session_prefix(session_id)
-        identity, _, seen = ("" if known is None else known.version).partition("-")
-        is_known = identity == mark.partition("-")[0]
+        # A session that was removed and made again under its id has another identity: what is known is of the old one.
+        seen = ""
+        is_known = False
+        if known is not None:
+            identity, _, seen = known.version.partition("-")
+            is_known = identity == mark.partition("-")[0]
         listed = self._bucket.keys(f"{prefix}s/", after=prefix + seen if is_known else "")
         keys = [key.removeprefix(prefix) for key in listed]
         last = max(filter(is_segment_key, keys), default=None)
