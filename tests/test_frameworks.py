@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ctxfs.adapters.serve.programs import PACKAGES
 from run_frameworks import BrokenError, Environment, NotInstalledError, built, environments, mypy_settings, oldest
 from test_layers import MODULES
 from test_public_names import ADAPTERS
@@ -58,13 +59,21 @@ def test_an_adapter_names_the_extra_that_is_missing(name: str) -> None:
     assert done.stdout.split() == [name]
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if "npm" not in row])
 def test_a_framework_has_tests_an_example_and_its_part_of_the_page(name: str) -> None:
     assert (TESTS / f"test_{name}.py").exists()
     assert (ROOT / "examples" / f"with_{name}.py").exists()
     page = (ROOT / "docs" / "frameworks.md").read_text()
     assert f"\n## {name}\n" in page
     assert re.search(rf"(?m)^\| \[{name}\]\(#{name}\) \|", page), "its row in the first table"
+
+
+def test_a_program_of_npm_is_in_the_proxys_table() -> None:
+    page = (ROOT / "docs" / "proxy.md").read_text()
+    commands = [PACKAGES[package] for row in ROWS.values() for package in row.get("npm", ())]
+    assert commands
+    for command in commands:
+        assert f"`{command} …`" in page
 
 
 def test_the_newest_and_the_oldest_release_are_tested() -> None:

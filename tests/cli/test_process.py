@@ -1,17 +1,20 @@
 """The installed command as a process: the demo, chat, pipes, interrupts, and what is said without the extra."""
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ctxfs.cli.app import run
 from ctxfs.cli.commands import COMMANDS
 from ctxfs.messages import ToolCall
 from ctxfs.testing import ChatCompletionsServer, Failure, MessagesServer
@@ -19,6 +22,7 @@ from patience import HANGS_S
 
 pytestmark = pytest.mark.slow
 
+Inside = Callable[..., subprocess.CompletedProcess[str]]
 MAIN = "import sys; from ctxfs.cli import main; sys.argv[0] = 'ctxfs'; main()"
 
 
@@ -34,6 +38,22 @@ def ctxfs(*arguments: object, text: str = "", code: str = MAIN, **environment: s
         timeout=HANGS_S,
         env={**os.environ, "PYTHONUTF8": "1", "COLUMNS": "140", **environment},
     )
+
+
+@pytest.fixture
+def inside(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+    """The same without a process of its own, for what needs none: to import an SDK takes a second or two each time."""
+
+    def ran(*arguments: object, text: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        words = [str(argument) for argument in arguments]
+        code = run(words)
+        said = capsys.readouterr()
+        return subprocess.CompletedProcess(words, code, said.out, said.err)
+
+    return ran
 
 
 @pytest.fixture
@@ -89,11 +109,11 @@ def test_the_demo_runs_and_says_what_to_type_next(folder: Path, tmp_path: Path) 
     assert ctxfs(*commands[0]).returncode == 0
 
 
-def test_the_demos_figures_are_those_of_its_session(folder: Path, tmp_path: Path) -> None:
-    done = ctxfs("demo", folder, "--root", tmp_path, "--json")
+def test_the_demos_figures_are_those_of_its_session(inside: Inside, folder: Path, tmp_path: Path) -> None:
+    done = inside("demo", folder, "--root", tmp_path, "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    items = json.loads(ctxfs("ls", told["session_id"], "--root", tmp_path, "--json").stdout)
+    items = json.loads(inside("ls", told["session_id"], "--root", tmp_path, "--json").stdout)
     assert told["ok"]
     assert told["turns"][-1]["tokens"] == sum(item["tokens"] for item in items)
     read_back = [item for item in items if item["tool_name"] == "Read"]
@@ -105,7 +125,7 @@ def test_the_demos_figures_are_those_of_its_session(folder: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["empty", "binary", "no permission", "file names that are no text"])
-def test_the_demo_takes_any_directory(kind: str, tmp_path: Path) -> None:
+def test_the_demo_takes_any_directory(inside: Inside, kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "any"
     folder.mkdir()
     if kind == "binary":
@@ -119,7 +139,7 @@ def test_the_demo_takes_any_directory(kind: str, tmp_path: Path) -> None:
         (folder / os.fsdecode(b"caf\xe9.txt")).write_text("x" * 1000)
         os.mkfifo(folder / "pipe.txt")
         (folder / "link.txt").symlink_to("/etc/passwd")
-    done = ctxfs("demo", folder, "--root", tmp_path / "root")
+    done = inside("demo", folder, "--root", tmp_path / "root")
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -156,8 +176,8 @@ def test_a_full_disk_is_told_and_the_figures_are_shown(folder: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("model", [(), ("--model", "gpt-any")], ids=["Anthropic", "OpenAI"])
-def test_chat_without_a_key(tmp_path: Path, model: tuple[str, ...]) -> None:
-    done = ctxfs("chat", *model, "--root", tmp_path)
+def test_chat_without_a_key(inside: Inside, tmp_path: Path, model: tuple[str, ...]) -> None:
+    done = inside("chat", *model, "--root", tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "API_KEY" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -165,25 +185,25 @@ def test_chat_without_a_key(tmp_path: Path, model: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("option", ["--root", "--store"])
-def test_chat_answers_one_prompt_and_goes_on_later(folder: Path, tmp_path: Path, option: str) -> None:
+def test_chat_answers_one_prompt_and_goes_on_later(inside: Inside, folder: Path, tmp_path: Path, option: str) -> None:
     (tmp_path / "root").mkdir()
     place = (option, tmp_path / "root" if option == "--root" else f"objects+{(tmp_path / 'root').as_uri()}")
     turns: list[Any] = [[ToolCall("list_dir", {})], "There are five files.", "As I said."]
     with MessagesServer(turns) as server:
         keys = {"ANTHROPIC_API_KEY": "any", "ANTHROPIC_BASE_URL": server.url}
-        first = ctxfs("chat", "What is here?", "--dir", folder, *place, **keys)
+        first = inside("chat", "What is here?", "--dir", folder, *place, **keys)
         assert (first.returncode, first.stdout) == (0, "There are five files.\n"), first.stderr
         assert "list_dir" in first.stderr
-        second = ctxfs("chat", "Sure?", "--session", "last", *place, **keys)
+        second = inside("chat", "Sure?", "--session", "last", *place, **keys)
         assert (second.returncode, second.stdout) == (0, "As I said.\n"), second.stderr
     assert server.refusals == []
     assert "a.txt" in json.dumps(server.requests[1]["messages"])
     assert "What is here?" in json.dumps(server.requests[2]["messages"])
 
 
-def test_chat_reads_questions_until_the_end(tmp_path: Path) -> None:
+def test_chat_reads_questions_until_the_end(inside: Inside, tmp_path: Path) -> None:
     with ChatCompletionsServer(["one\x1b[31m", "two"]) as server:
-        done = ctxfs(
+        done = inside(
             "chat", "--model", "gpt-4o", "--base-url", server.url, "--root", tmp_path, text="first\n\nsecond\n"
         )
     assert (done.returncode, done.stdout) == (0, "one\\x1b[31m\ntwo\n"), done.stderr
@@ -209,12 +229,12 @@ def test_chat_tells_events_as_lines_of_json(folder: Path, tmp_path: Path) -> Non
     assert {"usage", "model", "context_tokens"} < set(usage)
 
 
-def test_chat_tells_an_answer_that_failed_and_goes_on(tmp_path: Path) -> None:
+def test_chat_tells_an_answer_that_failed_and_goes_on(inside: Inside, tmp_path: Path) -> None:
     with MessagesServer(
         [Failure(status=400, kind="invalid_request_error", message="no such thing"), "Still here."]
     ) as server:
         keys = {"ANTHROPIC_API_KEY": "any", "ANTHROPIC_BASE_URL": server.url}
-        done = ctxfs("chat", "--json", "--root", tmp_path, text="first\nsecond\n", **keys)
+        done = inside("chat", "--json", "--root", tmp_path, text="first\nsecond\n", **keys)
     assert (done.returncode, done.stderr) == (0, "")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     (failed,) = (line for line in lines if line["type"] == "failed")

@@ -93,6 +93,23 @@ def test_what_would_not_shrink_stays_but_counts_among_the_last_n() -> None:
     assert due(value, seen=3) == []
 
 
+def test_a_result_that_is_sent_as_a_preview_is_one_of_the_last_n() -> None:
+    value = ledger(Read=2)
+    value.entered(result(0), 0, "/s")
+    value.entered(result(1), 1, "/s")
+    value.seen_up_to(2)
+    for number in (2, 3, 4):  # three at once
+        value.entered(result(number), number, "/s")
+    value.left({"call_2", "call_3", "call_4"})
+    assert due(value) == ["call_0", "call_1"]
+    value.left({"call_0", "call_1"})
+    value.entered(result(5), 5, "/s")
+    assert due(value, seen=6) == []
+    value.entered(result(6), 6, "/s")
+    value.entered(result(7), 7, "/s")
+    assert due(value, seen=8) == ["call_5"]
+
+
 def test_a_newer_result_that_cannot_leave_keeps_no_older_one_that_can() -> None:
     value = ledger(Read=2)
     for number, placeholder in enumerate(("gone", "gone", None)):

@@ -782,3 +782,17 @@ def test_a_session_that_was_removed_is_said_to_be_so(tmp_path: Path) -> None:
     history.close()
     history.close()
     assert len(history.rewrite(conversation(2))) == 1
+
+
+def test_a_preview_is_one_of_the_results_that_a_tool_keeps(tmp_path: Path) -> None:
+    """Not only those that are whole: else the first one would stay for as long as larger ones follow."""
+    small = "".join(f"line {n}\n" for n in range(300))
+    large = "".join(f"line {n} of a long log\n" for n in range(3_000))
+    parts = [Part("user", "go", 0)]
+    with History("s", root_path=tmp_path, keep_recent={"Bash": 1}, pricing=None) as history:
+        for number, text in enumerate((small, large), 1):
+            parts.append(Part("call", {"n": number}, 2 * number - 1, f"c{number}", "Bash"))
+            parts.append(Part("result", text, 2 * number, f"c{number}", "Bash"))
+            edits = history.rewrite(parts)
+    assert str(edits[2]).startswith("[Content offloaded]")
+    assert str(edits[4]).startswith("[Output stored in full")

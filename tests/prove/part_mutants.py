@@ -42,10 +42,10 @@ _ROOMS = {
 MODULES = tuple(f"{room}/{name}.py" for room, names in _ROOMS.items() for name in names.split())
 _FAULTS = "tests/prove/test_port_faults.py::test_every_call_of_an_operation_fails_once"
 TESTS = (
-    *(f"tests/{name}" for name in ("agent", "cleanup", "content", "context", "economics", "eviction", "history")),
-    *(f"tests/{name}" for name in ("jsontext", "llm", "materialize", "messages", "placeholder", "recall", "replay")),
-    *(f"tests/{name}" for name in ("session", "storage", "testing", "timeline", "tools", "transfer", "workspace")),
-    *(f"tests/test_{name}.py" for name in ("items", "settings", "steps", "tokens")),
+    *(f"tests/{name}" for name in ("agent", "cleanup", "content", "context", "economics", "errors")),
+    *(f"tests/{name}" for name in ("eviction", "history", "jsontext", "llm", "materialize", "messages", "models")),
+    *(f"tests/{name}" for name in ("placeholder", "recall", "replay", "session", "storage", "testing", "text")),
+    *(f"tests/{name}" for name in ("timeline", "tools", "transfer", "workspace")),
     *(f"tests/prove/test_{name}.py" for name in ("cancellation", "crash", "forgery", "fuzz", "names")),
     "tests/prove/test_port_faults.py",
     *(f"--deselect={_FAULTS}[{name}-asyncio]" for name in ("export", "import")),  # half a minute each

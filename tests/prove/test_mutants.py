@@ -12,6 +12,7 @@ from prove.mutant_tests import TestMap, learn
 from prove.mutant_worker import changed_functions
 from prove.mutations import Mutant, mutants_of, removal
 from prove.part_mutants import MODULES, ROOT, sample
+from prove.part_mutants import TESTS as TESTS_ASKED
 
 SMALL = '''"""A module."""
 
@@ -126,6 +127,11 @@ def test_functions_are_changed_where_they_are_and_all_else_is_imported_anew() ->
     assert changed("size < 0", "size > 0") == ["fits"]
     assert changed("= 10", "= 11") is None
     assert changed("= False", "= True") is None
+
+
+def test_the_tests_that_are_asked_are_there() -> None:
+    asked = [test.partition("::")[0] for test in TESTS_ASKED if not test.startswith("--")]
+    assert not [path for path in asked if not (ROOT / path).exists()]
 
 
 def test_every_guard_stands_where_the_table_says() -> None:

@@ -8,7 +8,7 @@ Restored results stay for a while (``holds``).
 
 from bisect import insort
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ctxfs.eviction.candidates import Candidates
@@ -90,9 +90,12 @@ class EphemeralLedger:
         self._seen = 0
 
     def entered(self, item: ContextItem, position: int) -> None:
-        """Take in a result at ``position``, once the candidates know it; other items change nothing."""
+        """Take in a result at ``position``, once the candidates know it; other items change nothing.
+
+        One that the model sees as a preview is one of the last n, too, although it cannot leave.
+        """
         tool = item.tool_name
-        if tool is None or tool not in self._held or (item.destroyed and not item.can_shrink):
+        if tool is None or tool not in self._held:
             return
         held, keep = self._held[tool], self._keep_recent[tool]
         held.append(_Held(position, item.id, self._candidates.can_leave(item.id)))
@@ -101,19 +104,30 @@ class EphemeralLedger:
 
     def restored(self, item: ContextItem, position: int) -> None:
         """Take in a result whose content is back at ``position``, its old one; other items change nothing."""
-        self.left([item.id])
         if item.tool_name in self._held:
-            insort(self._held[item.tool_name], _Held(position, item.id, self._candidates.can_leave(item.id)))
+            held = self._held[item.tool_name]
+            held[:] = [result for result in held if result.item_id != item.id]
+            insort(held, _Held(position, item.id, self._candidates.can_leave(item.id)))
 
     def seen_up_to(self, position: int) -> None:
         """Note that the model has replied to everything before ``position``."""
         self._seen = position
 
     def left(self, item_ids: Collection[str], shrinkable: Collection[str] = ()) -> None:
-        """Forget results that left the context, but for those whose placeholder is still ``shrinkable``."""
+        """Forget results that left the context, but for those whose placeholder is still ``shrinkable``.
+
+        One that the model has not seen yet is sent as a preview: it stays one of the last n.
+        """
         gone = frozenset(item_ids) - frozenset(shrinkable)
-        for held in self._held.values():
-            held[:] = [h for h in held if h.item_id not in gone]
+        for tool, held in self._held.items():
+            kept: list[_Held] = []
+            for result in held:
+                if result.item_id not in gone:
+                    kept.append(result)
+                elif result.position >= self._seen:
+                    kept.append(replace(result, can_leave=False))
+            beyond = len(kept) - self._keep_recent[tool]
+            held[:] = [result for number, result in enumerate(kept) if number >= beyond or result.can_leave]
 
     def due(self) -> list[tuple[int, str, str]]:
         """Every result that is due now, oldest first: its position, its id, and why."""

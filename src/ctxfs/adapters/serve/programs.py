@@ -30,8 +30,14 @@ PROGRAMS: Mapping[str, Program] = {
 }
 """By the name of the command."""
 
-_PACKAGES = {"@openai/codex": "codex", "@anthropic-ai/claude-code": "claude", "opencode-ai": "opencode"}
-_PACKAGES |= {"@google/gemini-cli": "gemini"}
+PACKAGES: Mapping[str, str] = {
+    "@anthropic-ai/claude-code": "claude",
+    "@openai/codex": "codex",
+    "opencode-ai": "opencode",
+    "@google/gemini-cli": "gemini",
+}
+"""The command that each package of npm has."""
+
 _STARTERS = frozenset({"npx", "bunx", "pnpx"})
 """Programs that run a package of npm, whose name follows their own options."""
 
@@ -58,4 +64,4 @@ def _place(command: Sequence[str]) -> int:
 def _name(word: str) -> str:
     """The name of a command without its folder and suffix; of a package of npm, the name of its command."""
     package = f"@{word[1:].partition('@')[0]}" if word.startswith("@") else word.partition("@")[0]
-    return _PACKAGES.get(package) or PurePath(package).name.removesuffix(".exe").removesuffix(".cmd")
+    return PACKAGES.get(package) or PurePath(package).name.removesuffix(".exe").removesuffix(".cmd")
