@@ -27,8 +27,9 @@ from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.messages import TokenCounter, load_counter
 from ctxfs.messages.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from ctxfs.testing import PromptCache, ScriptedModel
+from ctxfs.testing import ScriptedModel
 from ctxfs.testing.checker import Checker
+from ctxfs.testing.prompt_cache import PromptCache
 from ctxfs.tools import Materializer
 
 CALL_LIMIT_MS = 5.0

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 import anyio
 
 from ctxfs import Context
-from ctxfs.messages import AssistantMessage, ToolMessage, UserMessage, default_counter
+from ctxfs.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.messages.tokens import default_counter
 
 KINDS: Mapping[str, Callable[[int], str]] = {
     "log": lambda n: "".join(f"unit::test_{i} passed quickly in {i % 7}.{i % 10} s\n" for i in range(n)),

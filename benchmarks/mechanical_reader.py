@@ -38,7 +38,7 @@ from ctxfs.messages import (
     known_model,
 )
 from ctxfs.messages.serialize import MessagesSerializer
-from ctxfs.testing import PromptCache
+from ctxfs.testing.prompt_cache import PromptCache
 from ctxfs.tools import read_tool
 
 MODEL = "claude-sonnet-5-5"

@@ -18,7 +18,7 @@ import pytest
 from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
 
-from test_public_names import ADAPTERS, PUBLIC
+from test_public_names import ADAPTERS, MEMBERS, PUBLIC
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if path.exists()]
@@ -123,6 +123,14 @@ def pages_in(nav: list[Any]) -> Iterator[str]:
     for entry in nav:
         target = entry if isinstance(entry, str) else next(iter(entry.values()))
         yield from [target] if isinstance(target, str) else pages_in(target)
+
+
+def test_the_page_of_public_names_shows_the_classes_that_are_public_in_part() -> None:
+    page = (ROOT / "docs" / "public-names.md").read_text()
+    rows = re.findall(r"(?m)^\| `([A-Z]\w+)` \| (.*) \|$", page)
+    assert {name: re.findall(r"`(\w+)`", members) for name, members in rows} == {
+        name: members.split() for name, members in MEMBERS.items()
+    }
 
 
 def test_the_site_leads_to_every_page_once() -> None:

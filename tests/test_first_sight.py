@@ -15,7 +15,8 @@ from ctxfs.context import Histories
 from ctxfs.errors import ConfigError
 from ctxfs.eviction import Evicted, EvictionParameters, EvictionPricing
 from ctxfs.eviction.preview import PREVIEW_TOKENS
-from ctxfs.messages import AssistantMessage, CharsCounter, ToolCall, ToolMessage, UserMessage, default_counter
+from ctxfs.messages import AssistantMessage, CharsCounter, ToolCall, ToolMessage, UserMessage
+from ctxfs.messages.tokens import default_counter
 from ctxfs.testing import ScriptedModel
 from ctxfs.testing.strategies import png
 from ctxfs.tools import Materializer, read_tool

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from ctxfs.session import ContextFileSystem
 from ctxfs.testing.scripted import Turn
 from test_layers import MODULES
 
@@ -19,52 +18,45 @@ PUBLIC = {
         Part __version__ tool
     """,
     "ctxfs.agent": """
-        Agent AgentConfig AgentEvent Approve ChatAnthropic ChatOpenAI Done Redact ResultOffload RetryPolicy
-        SessionTelemetry Telemetry ToolEnded ToolStarted UsageReported
+        Agent AgentConfig ChatAnthropic ChatOpenAI Done ResultOffload RetryPolicy SessionTelemetry Telemetry
+        ToolEnded ToolStarted UsageReported
     """,
     "ctxfs.context": """
-        Context Edits Histories History HostCache Kind MessagesRequest Part Replacement
+        Context Edits Histories History HostCache MessagesRequest Part
     """,
     "ctxfs.tools": """
         Artifact ArtifactInfo ArtifactPage ArtifactType Bash ContextRef DiskFileWriter FileWriter
         KnowledgeService Materialize Materialized Materializer OffloadResult OffloadStats OffloadedMessages
-        RawMessage RunningCall Tool ToolCallResult ToolResult ToolResultOffload ToolResultOffloadOp
-        WorkspaceOffload bash_tool materialize offload_tool_result offload_tool_results read_tool reading_tools
-        recall_tools retrieval_tools running_call stringify tool workspace_tools
+        RunningCall Tool ToolCallResult ToolResult ToolResultOffload ToolResultOffloadOp WorkspaceOffload
+        bash_tool materialize offload_tool_result offload_tool_results read_tool recall_tools retrieval_tools
+        running_call stringify tool workspace_tools
     """,
     "ctxfs.eviction": """
-        Archive ArchiveSlot Billed Budget CacheTerms Calibration Candidate Chain Compacted ContentReadBack
-        ContentRestored ContextEvent EagerOffload EagerPolicy EconomicPlan Evicted Eviction EvictionDecision
-        EvictionParameters EvictionPricing Held ItemBlock ItemKind Ledger Offload OffloadFailed OffloadPolicy
-        Offloaded OpenReadBacks Plan RecordFailed Rule SelectiveCompaction Strategy SummaryFailed Trim Why
-        Window decisions plan
+        Archive Budget CacheTerms Calibration Compacted ContentReadBack ContentRestored EagerOffload EagerPolicy
+        Evicted Eviction EvictionDecision EvictionParameters EvictionPricing ItemKind Offload OffloadFailed
+        OffloadPolicy Offloaded Plan RecordFailed Rule SelectiveCompaction Strategy SummaryFailed Why Window
     """,
     "ctxfs.messages": """
-        ANTHROPIC_RATES AssistantMessage Block CacheTtl CharsCounter ChatModel ChatUsage Content ContentRange
-        ContextItem ENVELOPE GeminiUsage ItemType Layout LegacyToolCalls Message MessageLike MessagesUsage ModelEvent
-        ModelInfo ModelRequest NameAllocator O200kCounter Prices Rates Reply Retrying SdkModel SystemMessage
-        TEXT TextDelta ThinkingDelta TokenCounter ToolCall ToolMessage ToolSchema UnknownModel Usage UsageLike
-        UserMessage bill_usd default_counter known_model load_counter too_long
+        AssistantMessage CharsCounter ChatModel ChatUsage Content ContentRange ContextItem ENVELOPE GeminiUsage
+        ItemType Layout LegacyToolCalls Message MessagesUsage ModelEvent ModelInfo ModelRequest O200kCounter
+        Prices Rates Reply Retrying SdkModel SystemMessage TEXT TextDelta ThinkingDelta TokenCounter ToolCall
+        ToolMessage ToolSchema UnknownModel Usage UserMessage bill_usd known_model load_counter too_long
     """,
     "ctxfs.session": """
-        BlockIndex BlockRange Call CallMade Changes CheckedSession Closed Collectable ContentReader
-        ContentRemoved ContextFileSystem CopiedSession Damage DamagedContent Decided DiskUsage Effect
-        ErasedItem Erasure EvictionSet ForgetPlan ForgetPolicy Forgotten Forked GrowingLog IndexCache ItemAdded
-        ItemChange MAX_BYTES MAX_FILES NoteWritten OffloadStats PartsNoted PastRequest Pinned Problem PrunePlan
-        Pruned Record Recovery Redaction Removed Replaced RequestSent Restored SessionStarted SessionState
-        SessionTagged SessionWriter SharedFileSystem Stored Timeline ToolsDefined Transferred Undone
-        UnknownRecord Verdict VerifyReport Walk What WriterOpened archived check copy_session erase erase_plan
-        export_session forget forget_plan fork_session import_session keep_quota list_sessions past_request
-        prune prune_plans prune_session quota read_timeline remove_session tag_session usage_by_item
-        usage_by_session usage_by_tool
+        Call CallMade Changes CheckedSession Collectable ContentReader ContextFileSystem CopiedSession Damage
+        DamagedContent DiskUsage Effect ErasedItem Erasure ForgetPlan ForgetPolicy Forgotten Forked GrowingLog
+        ItemChange PastRequest Problem PrunePlan Pruned Recovery Redaction SessionState SessionWriter Stored
+        Timeline Transferred Verdict VerifyReport What archived check copy_session erase erase_plan
+        export_session forget forget_plan fork_session import_session keep_quota past_request prune
+        prune_session quota read_timeline remove_session tag_session usage_by_item usage_by_session
+        usage_by_tool
     """,
     "ctxfs.storage": """
-        Durability FileKind FileStat FileSystem LocalSessions LocalStore MemoryDisk
-        MemoryStore NewFile NoAnswer OsFileSystem RewritingStore SessionFound SessionStores SharedStore Store
-        ThreadedStore check_name stores_at
+        Durability FileKind FileStat FileSystem LocalSessions LocalStore MemoryDisk MemoryStore NewFile
+        RewritingStore SessionFound SessionStores SharedStore Store ThreadedStore check_name stores_at
     """,
     "ctxfs.stores": """
-        Bucket ObjectSessions ObjectStore ObstoreBucket PostgresBucket ReadCache Taken open_bucket session_ids
+        Bucket ObjectSessions ObjectStore PostgresBucket ReadCache Taken open_bucket
     """,
     "ctxfs.errors": """
         AgentBusy AmbiguousItem ArchiveDamaged ArchiveError ArchiveTooLarge ArchiveUnsafe AuthenticationFailed
@@ -77,17 +69,14 @@ PUBLIC = {
         WorkLimitReached WriteFailed
     """,
     "ctxfs.lab": """
-        Bill BilledCall Cached CallFigures Cost Counted DEFAULT_POLICIES ExplainedItem Explanation Fold
-        POLICY_NAMES PolicyFigures PolicyRun Prediction PriceOptions Progress RecordedItem RecordedSession
-        Report SessionReport Share Skipped Tokens ToolFigures Tuned explain explain_recording render_html
-        render_json render_table render_text replay_files tune_files
+        Bill Cost ExplainedItem Explanation PolicyFigures PolicyRun PriceOptions RecordedItem RecordedSession
+        Report SessionReport Skipped explain explain_recording render_html replay_files
     """,
     "ctxfs.lab.ab": """
-        ARM_NAMES Against Arm ArmFigures Check Comparison Difference Outcome Pricing Session SessionKey SessionResult
-        Settings Solve Task arm_named comparison_html comparison_json comparison_markdown comparison_text read_tasks run
+        Against Arm Comparison Pricing Session Settings Task comparison_text run
     """,
     "ctxfs.testing": """
-        Answer Broken ChatCompletionsServer Cut Failure GeminiServer MessagesServer PromptCache ResponsesServer
+        Answer Broken ChatCompletionsServer Cut Failure GeminiServer MessagesServer ResponsesServer
         ScriptedModel
     """,
     "ctxfs.testing.store_conformance": """
@@ -97,16 +86,13 @@ PUBLIC = {
         Machine SharedStoreConformance
     """,
     "ctxfs.testing.network": """
-        FATES Fate Network
+        Network
     """,
     "ctxfs.testing.history_conformance": """
         HistoryConformance
     """,
-    "ctxfs.testing.history_play": """
-        Played Rewritten Violation play rewritten_parts
-    """,
     "ctxfs.testing.strategies": """
-        TOOL_NAMES blocks bodies contents documents images json_objects pdf png texts thinking transcripts
+        blocks contents texts transcripts
     """,
 }
 
@@ -171,6 +157,32 @@ def test_a_name_means_one_thing() -> None:
 # Every type in a public signature is public -------------------------------------------------------------------------
 
 
+MEMBERS = {
+    "ContextFileSystem": """
+        session_id session_path base stores is_open recovery state writer open refresh close
+        offload restore items load reader find verify
+    """,
+    "SessionState": "items ids stored archived calls replies tags tools layout undone",
+    "SessionWriter": "grow",
+    "GrowingLog": "append finish",
+    "ContentReader": "load check lines tail media text_blocks raw_blocks",
+    "Timeline": "calls history request",
+    "Call": "number end reply_id tokens evicted unsent rewritten kept",
+    "SessionReport": "session path project agent model calls cost_of_none recorded runs",
+    "PolicyRun": "policy figures relative_cost output_tokens usd seconds",
+    "Cost": """
+        cost read_tokens written_tokens prefix_breaks evictions stored_bytes read_backs read_back_cost missed_tokens
+        missed_cost
+    """,
+    "HistoryConformance": "rewritten",
+    "Plan": "archive archive_first first_changed tokens_freed explain",
+    "SelectiveCompaction": "__init__ rules policy",
+    "Comparison": "arms tasks repeats spent_usd against unplayed meets",
+    "Against": "arm base tasks pairs arm_solved base_solved better worse arm_usd base_usd is_shown sentence",
+}
+"""Classes that are public in part, for rooms of ctxfs use more of them than users may rely on: their public members."""
+
+
 def public_objects() -> dict[str, Any]:
     """All public names of every facade, by their full names."""
     return {f"{m}.{n}": getattr(importlib.import_module(m), n) for m, names in PUBLIC.items() for n in names.split()}
@@ -182,8 +194,12 @@ def signatures(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if not inspect.isclass(value):
         return
     own = [base for base in value.__mro__ if base.__module__.split(".")[0] == "ctxfs"]
+    listed = MEMBERS.get(value.__name__)
     for part, member in ((part, member) for base in own for part, member in vars(base).items()):
-        if part == "__init__" or not part.startswith("_"):
+        is_public = not part.startswith("_") or part == "__init__"
+        if listed is not None:
+            is_public = part in listed.split()
+        if is_public:
             inner = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
             if inspect.isfunction(inner):
                 yield f"{name}.{part}", inner
@@ -202,6 +218,9 @@ def hints_of(name: str, value: Any) -> dict[str, Any]:
     if not inspect.isclass(value) and not inspect.isfunction(value):
         return {name: value}
     hints = typing.get_type_hints(value, localns={"Turn": Turn})  # which refers to itself
+    listed = MEMBERS.get(value.__name__)
+    if inspect.isclass(value) and listed is not None:
+        return {part: hint for part, hint in hints.items() if part in listed.split()}
     return {part: hint for part, hint in hints.items() if inspect.isfunction(value) or not part.startswith("_")}
 
 
@@ -219,12 +238,12 @@ def test_every_type_in_a_public_signature_is_public() -> None:
     assert not hidden, "export them where whoever meets them looks for them"
 
 
-FILE_SYSTEM = """
-    session_id session_path base stores is_open recovery state writer open refresh close
-    offload restore items load reader find history verify
-"""
+def test_the_members_that_are_public_in_part_are_there() -> None:
+    objects = {name.rpartition(".")[2]: value for name, value in public_objects().items()}
+    for name, members in MEMBERS.items():
+        assert [member for member in members.split() if not hasattr(objects[name], member)] == [], name
 
 
-def test_what_one_may_ask_a_session_is_short() -> None:
-    """What changes a session belongs to its writer, and what its journal adds up to, to its state."""
-    assert {name for name in vars(ContextFileSystem) if not name.startswith("_")} == set(FILE_SYSTEM.split())
+def test_there_are_few_enough_to_learn() -> None:
+    names = {name for table in (PUBLIC, ADAPTERS) for listed in table.values() for name in listed.split()}
+    assert len(names) <= 300

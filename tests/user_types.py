@@ -13,17 +13,9 @@ import openai.types.responses
 
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, ContextItem, ItemType, tool
 from ctxfs.agent import ChatAnthropic, ChatOpenAI
-from ctxfs.messages import (
-    CharsCounter,
-    ChatModel,
-    O200kCounter,
-    TokenCounter,
-    Usage,
-    UserMessage,
-    default_counter,
-    load_counter,
-)
+from ctxfs.messages import CharsCounter, ChatModel, O200kCounter, TokenCounter, Usage, UserMessage, load_counter
 from ctxfs.messages.messages import Content, Message
+from ctxfs.messages.tokens import default_counter
 from ctxfs.testing import ScriptedModel
 
 

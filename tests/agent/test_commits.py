@@ -13,7 +13,7 @@ from ctxfs.context import History
 from ctxfs.errors import ConfigError, SessionLocked, ToolDefinitionError, ToolError
 from ctxfs.messages import ENVELOPE, TEXT, ToolCall, ToolMessage, UserMessage
 from ctxfs.messages.messages import AssistantMessage
-from ctxfs.session import ContextFileSystem, SharedFileSystem
+from ctxfs.session import ContextFileSystem
 from ctxfs.session.records import (
     CallMade,
     EvictionSet,
@@ -24,6 +24,7 @@ from ctxfs.session.records import (
     ToolsDefined,
     WriterOpened,
 )
+from ctxfs.session.shared import SharedFileSystem
 from ctxfs.session.timeline.reading import past_request
 from ctxfs.stores import ObjectSessions
 from ctxfs.testing import ScriptedModel

@@ -10,7 +10,8 @@ import pytest
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import ChatAnthropic, ChatOpenAI
 from ctxfs.eviction import Budget
-from ctxfs.messages import AssistantMessage, ChatModel, ToolCall, ToolMessage, UserMessage, default_counter
+from ctxfs.messages import AssistantMessage, ChatModel, ToolCall, ToolMessage, UserMessage
+from ctxfs.messages.tokens import default_counter
 from ctxfs.testing import Broken, ChatCompletionsServer, Failure, MessagesServer
 from ctxfs.testing.strategies import png
 

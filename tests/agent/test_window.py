@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.agent import AgentEvent, Done, UsageReported
+from ctxfs.agent import Done, UsageReported
+from ctxfs.agent.events import AgentEvent
 from ctxfs.errors import ContextOverflow, Overloaded, PromptTooLong
 from ctxfs.eviction import Compacted, Evicted, SummaryFailed
 from ctxfs.eviction.budget import Budget
-from ctxfs.messages import Retrying, ToolCall, default_counter
+from ctxfs.messages import Retrying, ToolCall
 from ctxfs.messages.base import ModelEvent, ModelRequest
+from ctxfs.messages.tokens import default_counter
 from ctxfs.testing import Cut, ScriptedModel
 from ctxfs.testing.invariants import check
 from ctxfs.testing.scripted import Turn

@@ -12,8 +12,8 @@ from ctxfs.errors import ContentGone, NotRestorable, NotStored, UnknownItem
 from ctxfs.messages.items import ContentRange, ItemType
 from ctxfs.messages.messages import AssistantMessage, UserMessage
 from ctxfs.messages.names import short_name
-from ctxfs.session import export_session, import_session, prune, prune_plans, prune_session
-from ctxfs.session.cleanup.contents import remove_contents
+from ctxfs.session import export_session, import_session, prune, prune_session
+from ctxfs.session.cleanup.contents import prune_plans, remove_contents
 from ctxfs.session.cleanup.live import plan_prune
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Decided, Record, SessionStarted, UnknownRecord

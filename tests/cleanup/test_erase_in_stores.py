@@ -15,7 +15,8 @@ import pytest
 from cleanup.test_erase import SECRET, everything, put_in
 from ctxfs.errors import ConfigError, ContentGone, CtxfsError, NotStored, SessionLocked, UnknownItem, WriteFailed
 from ctxfs.messages.names import ENVELOPE
-from ctxfs.session import Pruned, erase, erase_plan, prune, prune_plans
+from ctxfs.session import Pruned, erase, erase_plan, prune
+from ctxfs.session.cleanup.contents import prune_plans
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.memory import MemorySessions

@@ -17,7 +17,8 @@ from ctxfs.context import Context
 from ctxfs.errors import ConfigError
 from ctxfs.lab.recordings.discover import recordings_in
 from ctxfs.lab.replay.policies import policy_named
-from ctxfs.messages import ANTHROPIC_RATES, ToolCall
+from ctxfs.messages import ToolCall
+from ctxfs.messages.rates import ANTHROPIC_RATES
 from ctxfs.session import erase_plan
 from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn

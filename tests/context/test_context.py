@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from ctxfs.context import Context
 from ctxfs.errors import ConfigError, SessionClosed, TranscriptError
-from ctxfs.eviction import ContextEvent, Evicted, Offloaded
+from ctxfs.eviction import Evicted, Offloaded
+from ctxfs.eviction.events import ContextEvent
 from ctxfs.messages import CharsCounter, ContentRange
 from ctxfs.messages.base import Usage
 from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage

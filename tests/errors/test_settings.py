@@ -10,8 +10,9 @@ from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, History, Offlo
 from ctxfs.agent import ChatAnthropic, ChatOpenAI, RetryPolicy
 from ctxfs.errors import ConfigError, ToolDefinitionError
 from ctxfs.eviction import Budget, EvictionPricing, Rule, SelectiveCompaction, Strategy, Window
-from ctxfs.messages import ANTHROPIC_RATES, TEXT, CharsCounter, LegacyToolCalls, known_model
+from ctxfs.messages import TEXT, CharsCounter, LegacyToolCalls, known_model
 from ctxfs.messages.items import ItemType
+from ctxfs.messages.rates import ANTHROPIC_RATES
 from ctxfs.session import prune_session, quota
 from ctxfs.storage import LocalStore, MemoryStore
 from ctxfs.testing import ScriptedModel

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, Protocol
 
 from ctxfs import ContextFileSystem
 from ctxfs.context import History, HostCache
-from ctxfs.messages import Usage, default_counter
+from ctxfs.messages import Usage
+from ctxfs.messages.tokens import default_counter
 from ctxfs.tools import Materialize
 
 TOOL = "service_log"

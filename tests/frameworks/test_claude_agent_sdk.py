@@ -13,7 +13,8 @@ from claude_agent_sdk import ClaudeAgentOptions, InMemorySessionStore, ResultMes
 from ctxfs.adapters.claude_agent_sdk import CtxfsHooks
 from ctxfs.context import Histories, History, Part
 from ctxfs.errors import ConfigError
-from ctxfs.messages import ToolCall, default_counter
+from ctxfs.messages import ToolCall
+from ctxfs.messages.tokens import default_counter
 from ctxfs.testing import MessagesServer
 from frameworks import flow
 from frameworks.conformance import AdapterConformance

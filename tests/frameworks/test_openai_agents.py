@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from ctxfs.adapters.openai_agents import CtxfsFilter
 from ctxfs.context import Histories, History, Part
 from ctxfs.errors import ConfigError
-from ctxfs.messages import default_counter
+from ctxfs.messages.tokens import default_counter
 from frameworks import flow
 from frameworks.conformance import AdapterConformance, text_of, with_text
 

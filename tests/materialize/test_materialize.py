@@ -18,6 +18,7 @@ from ctxfs.context.history.parts import Part
 from ctxfs.errors import ConfigError, TranscriptError
 from ctxfs.eviction import Evicted, Offloaded
 from ctxfs.eviction.eager import EagerOffload
+from ctxfs.eviction.placeholder.text import reading_tools
 from ctxfs.messages import CharsCounter, TokenCounter
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
@@ -28,7 +29,7 @@ from ctxfs.session.state import OffloadStats, SessionState, fold
 from ctxfs.storage import MemoryStore
 from ctxfs.testing import ScriptedModel
 from ctxfs.testing.strategies import png
-from ctxfs.tools import Materialize, Materialized, Materializer, materialize, reading_tools, retrieval_tools
+from ctxfs.tools import Materialize, Materialized, Materializer, materialize, retrieval_tools
 from ctxfs.tools.materialization import utf8_size
 from session_items import make_item
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tiktoken_ext import openai_public
 
 from ctxfs.errors import CtxfsError
-from ctxfs.messages import CharsCounter, O200kCounter, TokenCounter, default_counter, load_counter, tokens
+from ctxfs.messages import CharsCounter, O200kCounter, TokenCounter, load_counter, tokens
 from ctxfs.messages.messages import encodable
 from ctxfs.messages.tokens import (
     CHUNK_CHARS,
@@ -27,6 +27,7 @@ from ctxfs.messages.tokens import (
     PDF_PAGE_TOKENS,
     chunks,
     count_content,
+    default_counter,
     exceeds,
     image_tokens,
     tiktoken_counter,

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from ctxfs.eviction.placeholder.digest import _CODE, _HEADING, _outline, _telling_lines, describe
 from ctxfs.eviction.placeholder.lines import Pick, error_lines, errors_of, line_count, lines_of
 from ctxfs.eviction.placeholder.text import HEADER
-from ctxfs.messages import CharsCounter, default_counter
+from ctxfs.messages import CharsCounter
 from ctxfs.messages.messages import Content
+from ctxfs.messages.tokens import default_counter
 
 COUNTER = default_counter()
 MEGABYTES_10 = 10_000_000

@@ -8,10 +8,10 @@ from ctxfs.context.entry import EntryRules, Known, build_entry
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.placeholder.mentions import Entries, entries_of, mentions, worth_naming
 from ctxfs.eviction.placeholder.text import render
-from ctxfs.messages import default_counter
 from ctxfs.messages.incoming import Incoming
 from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage
 from ctxfs.messages.names import NameAllocator
+from ctxfs.messages.tokens import default_counter
 from ctxfs.tools import Materialize, Materializer
 
 COUNTER = default_counter()

@@ -25,9 +25,10 @@ import anyio
 
 from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.errors import CtxfsError
-from ctxfs.messages import ToolCall, default_counter
+from ctxfs.messages import ToolCall
 from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.messages.models.known import known_models
+from ctxfs.messages.tokens import default_counter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ItemAdded
 from ctxfs.storage.local_sessions import LocalSessions

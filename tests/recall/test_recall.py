@@ -8,7 +8,8 @@ import pytest
 
 from ctxfs import Context, ContextFileSystem
 from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
-from ctxfs.session import ContentRemoved, erase
+from ctxfs.session import erase
+from ctxfs.session.records import ContentRemoved
 from ctxfs.tools import Tool, ToolResult
 from ctxfs.tools.recall.tools import MAX_NOTE_CHARS, MAX_NOTES, recall_tools
 from planted_facts import plant

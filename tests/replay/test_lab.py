@@ -13,9 +13,11 @@ import pytest
 
 from ctxfs.errors import ConfigError, ReplayFormatError
 from ctxfs.eviction.economics.parameters import EvictionParameters
-from ctxfs.lab import PriceOptions, render_html, render_json, render_table, replay_files, tune_files
+from ctxfs.lab import PriceOptions, render_html, replay_files
 from ctxfs.lab.replay.lab import counter_named
 from ctxfs.lab.replay.policies import LAB_POLICIES
+from ctxfs.lab.replay.render import render_json, render_table
+from ctxfs.lab.replay.tune import tune_files
 from ctxfs.messages.rates import ANTHROPIC_RATES
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Literal
 
 from ctxfs.errors import NotStored, StorageError, WriteFailed
-from ctxfs.storage import NoAnswer
+from ctxfs.storage.failures import NoAnswer
 from ctxfs.stores import Taken
 
 Fate = Literal["done", "lost", "answer lost", "refused", "delayed"]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from ctxfs.errors import OutcomeUnknown, StorageError
-from ctxfs.storage import NoAnswer
 from ctxfs.storage.base import NewFile
+from ctxfs.storage.failures import NoAnswer
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.local_sessions import LocalSessions
 from ctxfs.storage.memory import MemoryDisk, MemorySessions, MemoryStore

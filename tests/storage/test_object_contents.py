@@ -14,8 +14,9 @@ from ctxfs import ContextFileSystem
 from ctxfs.errors import ConfigError, NotStored, OutcomeUnknown, SessionLocked, WriteFailed
 from ctxfs.session.filesystem import storage_of
 from ctxfs.storage import NewFile
-from ctxfs.stores import ObjectStore, ReadCache, session_ids
+from ctxfs.stores import ObjectStore, ReadCache
 from ctxfs.stores.objects.segments import Located, within
+from ctxfs.stores.objects.store import session_ids
 from storage.buckets import Fate, MemoryBucket
 from storage.test_objects import Clock, commit, lines, opened
 

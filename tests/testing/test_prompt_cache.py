@@ -3,7 +3,7 @@
 from typing import Any
 
 from ctxfs.messages.base import Usage
-from ctxfs.testing import PromptCache
+from ctxfs.testing.prompt_cache import PromptCache
 
 
 class Clock:

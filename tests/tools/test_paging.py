@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.messages import default_counter
+from ctxfs.messages.tokens import default_counter
 from ctxfs.tools.paging import MAX_LINE_CHARS, Line, LineCutter, LineEnds, Page, render_page
 
 COUNTER = default_counter()

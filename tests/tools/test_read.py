@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from ctxfs.errors import ToolError
-from ctxfs.messages import default_counter
 from ctxfs.messages.items import ContentRange
 from ctxfs.messages.messages import Content
 from ctxfs.messages.names import short_name
+from ctxfs.messages.tokens import default_counter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.tools import Tool, ToolResult, read_tool

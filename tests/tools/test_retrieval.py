@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.errors import CorruptContent, WorkLimitReached
-from ctxfs.messages import default_counter
 from ctxfs.messages.items import ContentRange
 from ctxfs.messages.messages import Content
+from ctxfs.messages.tokens import default_counter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.memory import MemoryStore
 from ctxfs.text.steps import CpuBudget

@@ -9,8 +9,8 @@ from ctxfs.lazy import lazy
 
 if TYPE_CHECKING:
     from ctxfs.agent.agent import Agent
-    from ctxfs.agent.config import AgentConfig, Approve, Redact, ResultOffload
-    from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
+    from ctxfs.agent.config import AgentConfig, ResultOffload
+    from ctxfs.agent.events import Done, ToolEnded, ToolStarted, UsageReported
     from ctxfs.agent.llm.anthropic import ChatAnthropic
     from ctxfs.agent.llm.openai import ChatOpenAI
     from ctxfs.agent.llm.retry import RetryPolicy
@@ -19,12 +19,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Agent",
     "AgentConfig",
-    "AgentEvent",
-    "Approve",
     "ChatAnthropic",
     "ChatOpenAI",
     "Done",
-    "Redact",
     "ResultOffload",
     "RetryPolicy",
     "SessionTelemetry",
@@ -40,12 +37,9 @@ __getattr__, __dir__ = lazy(
         "ctxfs.agent.agent": ("Agent",),
         "ctxfs.agent.config": (
             "AgentConfig",
-            "Approve",
-            "Redact",
             "ResultOffload",
         ),
         "ctxfs.agent.events": (
-            "AgentEvent",
             "Done",
             "ToolEnded",
             "ToolStarted",

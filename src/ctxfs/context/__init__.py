@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ctxfs.context.context import Context
     from ctxfs.context.history.history import History
     from ctxfs.context.history.host_cache import HostCache
-    from ctxfs.context.history.parts import Edits, Kind, Part, Replacement
+    from ctxfs.context.history.parts import Edits, Part
     from ctxfs.context.history.pool import Histories
     from ctxfs.context.requests import MessagesRequest
 
@@ -21,10 +21,8 @@ __all__ = [
     "Histories",
     "History",
     "HostCache",
-    "Kind",
     "MessagesRequest",
     "Part",
-    "Replacement",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -35,9 +33,7 @@ __getattr__, __dir__ = lazy(
         "ctxfs.context.history.host_cache": ("HostCache",),
         "ctxfs.context.history.parts": (
             "Edits",
-            "Kind",
             "Part",
-            "Replacement",
         ),
         "ctxfs.context.history.pool": ("Histories",),
         "ctxfs.context.requests": ("MessagesRequest",),

@@ -21,16 +21,13 @@ if TYPE_CHECKING:
         ThinkingDelta,
         ToolSchema,
         Usage,
-        UsageLike,
     )
     from ctxfs.messages.items import ContentRange, ContextItem, ItemType
     from ctxfs.messages.legacy import LegacyToolCalls
     from ctxfs.messages.messages import (
         AssistantMessage,
-        Block,
         Content,
         Message,
-        MessageLike,
         SdkModel,
         SystemMessage,
         ToolCall,
@@ -38,19 +35,16 @@ if TYPE_CHECKING:
         UserMessage,
     )
     from ctxfs.messages.models.known import ModelInfo, UnknownModel, known_model
-    from ctxfs.messages.models.prices import CacheTtl, Prices
-    from ctxfs.messages.names import ENVELOPE, TEXT, Layout, NameAllocator
+    from ctxfs.messages.models.prices import Prices
+    from ctxfs.messages.names import ENVELOPE, TEXT, Layout
     from ctxfs.messages.overflow import too_long
-    from ctxfs.messages.rates import ANTHROPIC_RATES, Rates, bill_usd
-    from ctxfs.messages.tokens import CharsCounter, O200kCounter, TokenCounter, default_counter, load_counter
+    from ctxfs.messages.rates import Rates, bill_usd
+    from ctxfs.messages.tokens import CharsCounter, O200kCounter, TokenCounter, load_counter
 
 __all__ = [
-    "ANTHROPIC_RATES",
     "ENVELOPE",
     "TEXT",
     "AssistantMessage",
-    "Block",
-    "CacheTtl",
     "CharsCounter",
     "ChatModel",
     "ChatUsage",
@@ -62,12 +56,10 @@ __all__ = [
     "Layout",
     "LegacyToolCalls",
     "Message",
-    "MessageLike",
     "MessagesUsage",
     "ModelEvent",
     "ModelInfo",
     "ModelRequest",
-    "NameAllocator",
     "O200kCounter",
     "Prices",
     "Rates",
@@ -83,10 +75,8 @@ __all__ = [
     "ToolSchema",
     "UnknownModel",
     "Usage",
-    "UsageLike",
     "UserMessage",
     "bill_usd",
-    "default_counter",
     "known_model",
     "load_counter",
     "too_long",
@@ -108,7 +98,6 @@ __getattr__, __dir__ = lazy(
             "ThinkingDelta",
             "ToolSchema",
             "Usage",
-            "UsageLike",
         ),
         "ctxfs.messages.items": (
             "ContentRange",
@@ -118,10 +107,8 @@ __getattr__, __dir__ = lazy(
         "ctxfs.messages.legacy": ("LegacyToolCalls",),
         "ctxfs.messages.messages": (
             "AssistantMessage",
-            "Block",
             "Content",
             "Message",
-            "MessageLike",
             "SdkModel",
             "SystemMessage",
             "ToolCall",
@@ -133,19 +120,14 @@ __getattr__, __dir__ = lazy(
             "UnknownModel",
             "known_model",
         ),
-        "ctxfs.messages.models.prices": (
-            "CacheTtl",
-            "Prices",
-        ),
+        "ctxfs.messages.models.prices": ("Prices",),
         "ctxfs.messages.names": (
             "ENVELOPE",
             "Layout",
-            "NameAllocator",
             "TEXT",
         ),
         "ctxfs.messages.overflow": ("too_long",),
         "ctxfs.messages.rates": (
-            "ANTHROPIC_RATES",
             "Rates",
             "bill_usd",
         ),
@@ -153,7 +135,6 @@ __getattr__, __dir__ = lazy(
             "CharsCounter",
             "O200kCounter",
             "TokenCounter",
-            "default_counter",
             "load_counter",
         ),
     },

@@ -9,11 +9,10 @@ from ctxfs.lazy import lazy
 
 if TYPE_CHECKING:
     from ctxfs.storage.base import NewFile, RewritingStore, SharedStore, Store, check_name
-    from ctxfs.storage.failures import NoAnswer
     from ctxfs.storage.local import Durability, LocalStore
     from ctxfs.storage.local_sessions import LocalSessions
     from ctxfs.storage.memory import MemoryDisk, MemoryStore
-    from ctxfs.storage.port import FileKind, FileStat, FileSystem, OsFileSystem
+    from ctxfs.storage.port import FileKind, FileStat, FileSystem
     from ctxfs.storage.sessions import SessionFound, SessionStores
     from ctxfs.storage.threaded import ThreadedStore
     from ctxfs.storage.urls import stores_at
@@ -28,8 +27,6 @@ __all__ = [
     "MemoryDisk",
     "MemoryStore",
     "NewFile",
-    "NoAnswer",
-    "OsFileSystem",
     "RewritingStore",
     "SessionFound",
     "SessionStores",
@@ -50,7 +47,6 @@ __getattr__, __dir__ = lazy(
             "Store",
             "check_name",
         ),
-        "ctxfs.storage.failures": ("NoAnswer",),
         "ctxfs.storage.local": (
             "Durability",
             "LocalStore",
@@ -64,7 +60,6 @@ __getattr__, __dir__ = lazy(
             "FileKind",
             "FileStat",
             "FileSystem",
-            "OsFileSystem",
         ),
         "ctxfs.storage.sessions": (
             "SessionFound",

@@ -8,22 +8,20 @@ from typing import TYPE_CHECKING
 from ctxfs.lazy import lazy
 
 if TYPE_CHECKING:
-    from ctxfs.stores.objects.bucket import Bucket, ObstoreBucket, Taken, open_bucket
+    from ctxfs.stores.objects.bucket import Bucket, Taken, open_bucket
     from ctxfs.stores.objects.cache import ReadCache
     from ctxfs.stores.objects.sessions import ObjectSessions
-    from ctxfs.stores.objects.store import ObjectStore, session_ids
+    from ctxfs.stores.objects.store import ObjectStore
     from ctxfs.stores.postgres import PostgresBucket
 
 __all__ = [
     "Bucket",
     "ObjectSessions",
     "ObjectStore",
-    "ObstoreBucket",
     "PostgresBucket",
     "ReadCache",
     "Taken",
     "open_bucket",
-    "session_ids",
 ]
 
 __getattr__, __dir__ = lazy(
@@ -31,16 +29,12 @@ __getattr__, __dir__ = lazy(
     {
         "ctxfs.stores.objects.bucket": (
             "Bucket",
-            "ObstoreBucket",
             "Taken",
             "open_bucket",
         ),
         "ctxfs.stores.objects.cache": ("ReadCache",),
         "ctxfs.stores.objects.sessions": ("ObjectSessions",),
-        "ctxfs.stores.objects.store": (
-            "ObjectStore",
-            "session_ids",
-        ),
+        "ctxfs.stores.objects.store": ("ObjectStore",),
         "ctxfs.stores.postgres": ("PostgresBucket",),
     },
 )

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from ctxfs.testing.chat_server import ChatCompletionsServer
     from ctxfs.testing.gemini_server import GeminiServer
     from ctxfs.testing.loopback import Answer
-    from ctxfs.testing.prompt_cache import PromptCache
     from ctxfs.testing.responses_server import ResponsesServer
     from ctxfs.testing.scripted import Cut, ScriptedModel
     from ctxfs.testing.server import Broken, Failure, MessagesServer
@@ -24,7 +23,6 @@ __all__ = [
     "Failure",
     "GeminiServer",
     "MessagesServer",
-    "PromptCache",
     "ResponsesServer",
     "ScriptedModel",
 ]
@@ -35,7 +33,6 @@ __getattr__, __dir__ = lazy(
         "ctxfs.testing.chat_server": ("ChatCompletionsServer",),
         "ctxfs.testing.gemini_server": ("GeminiServer",),
         "ctxfs.testing.loopback": ("Answer",),
-        "ctxfs.testing.prompt_cache": ("PromptCache",),
         "ctxfs.testing.responses_server": ("ResponsesServer",),
         "ctxfs.testing.scripted": (
             "Cut",

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 from ctxfs.errors import CtxfsError
 from ctxfs.storage.failures import NoAnswer
 
-__all__ = ["FATES", "Fate", "Network"]
+__all__ = ["Network"]
 
 T = TypeVar("T")
 

@@ -15,17 +15,9 @@ from hypothesis import strategies as st
 from ctxfs.messages.messages import AssistantMessage, Block, Content, Message, SystemMessage, ToolMessage, UserMessage
 
 __all__ = [
-    "TOOL_NAMES",
     "blocks",
-    "bodies",
     "contents",
-    "documents",
-    "images",
-    "json_objects",
-    "pdf",
-    "png",
     "texts",
-    "thinking",
     "transcripts",
 ]
 

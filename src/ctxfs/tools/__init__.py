@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ctxfs.lazy import lazy
 
 if TYPE_CHECKING:
-    from ctxfs.eviction.placeholder.text import reading_tools
     from ctxfs.session.state import OffloadStats
     from ctxfs.text.jsontext.stringify import stringify
     from ctxfs.tools.base import RunningCall, Tool, ToolResult, running_call
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
         FileWriter,
         OffloadedMessages,
         OffloadResult,
-        RawMessage,
         offload_tool_result,
         offload_tool_results,
     )
@@ -55,7 +53,6 @@ __all__ = [
     "OffloadResult",
     "OffloadStats",
     "OffloadedMessages",
-    "RawMessage",
     "RunningCall",
     "Tool",
     "ToolCallResult",
@@ -68,7 +65,6 @@ __all__ = [
     "offload_tool_result",
     "offload_tool_results",
     "read_tool",
-    "reading_tools",
     "recall_tools",
     "retrieval_tools",
     "running_call",
@@ -80,7 +76,6 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "ctxfs.eviction.placeholder.text": ("reading_tools",),
         "ctxfs.session.state": ("OffloadStats",),
         "ctxfs.text.jsontext.stringify": ("stringify",),
         "ctxfs.tools.base": (
@@ -106,7 +101,6 @@ __getattr__, __dir__ = lazy(
             "FileWriter",
             "OffloadResult",
             "OffloadedMessages",
-            "RawMessage",
             "offload_tool_result",
             "offload_tool_results",
         ),

@@ -65,7 +65,7 @@ class Bucket(Protocol):
         """Delete objects; keys that do not exist count as deleted. Raises ``WriteFailed`` and ``NoAnswer``."""
 
 
-def open_bucket(url: str, options: Mapping[str, Any] | None = None) -> "ObstoreBucket":
+def open_bucket(url: str, options: Mapping[str, Any] | None = None) -> Bucket:
     """Return the bucket at ``url``: ``s3://…``, ``gs://…``, ``az://…``, ``file:///…`` or ``memory:///``, with a prefix.
 
     A directory that does not exist is created when the first object is written.
