@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
-from typing import Self
+from dataclasses import dataclass, field, replace
+from typing import Final, Self
 from uuid import uuid4
 
 from typing_extensions import override
@@ -24,7 +24,6 @@ from ctxfs.errors import (
 )
 from ctxfs.storage.base import NewFile, RewritingStore, SharedStore, check_name, check_session_name
 from ctxfs.storage.failures import writing
-from ctxfs.storage.growing import Growing
 from ctxfs.storage.troubles import TROUBLES
 from ctxfs.stores.answers import GIVE_UP_S, TTL_S, Terms
 from ctxfs.stores.objects.bucket import Bucket, Taken
@@ -33,6 +32,42 @@ from ctxfs.stores.objects.row import SESSIONS, SegmentRow
 from ctxfs.stores.objects.segments import Append, Cut, Delete, Draft, Located, Put, Step
 
 logger = logging.getLogger("ctxfs.stores")
+
+PART_BYTES: Final = 1 << 20
+"""Buffered output is written when there is this much of it ..."""
+
+PART_S: Final = 5.0
+"""... or when the oldest bytes have waited this long."""
+
+
+@dataclass(slots=True)
+class Growing:
+    """Bytes that were appended to files, by name, and are not written yet, since each write is a request.
+
+    ``since``: when the oldest of them were appended.
+    """
+
+    files: dict[str, bytearray] = field(default_factory=dict)
+    since: float = 0.0
+
+    def add(self, name: str, data: bytes, now: float) -> None:
+        """Take the next bytes of a file; none, the first time, means that the file exists and is empty."""
+        if not any(self.files.values()):
+            self.since = now
+        self.files.setdefault(name, bytearray()).extend(data)
+
+    def is_due(self, now: float) -> bool:
+        """Whether the buffered bytes have to be written now."""
+        waiting = sum(map(len, self.files.values()))
+        return waiting >= PART_BYTES or (waiting > 0 and now >= self.since + PART_S)
+
+    def after(self, name: str, size: int, offset: int, length: int | None, read: bytes) -> bytes:
+        """Return the bytes after ``read`` in a range of a file, ``size`` bytes of which have been written."""
+        waiting = self.files.get(name, b"")
+        start = max(0, offset - size)
+        if length is None:
+            return bytes(waiting[start:])
+        return bytes(waiting[start : start + length - len(read)])
 
 
 class ObjectStore(SharedStore, RewritingStore):

@@ -5,10 +5,11 @@ from contextlib import aclosing
 from functools import partial
 
 from ctxfs.errors import SessionError, StorageError, UnknownItem
-from ctxfs.session.appended import records_after
 from ctxfs.session.content.reader import ContentReader
 from ctxfs.session.content.stored import Stored
-from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.filesystem import ContextFileSystem, storage_of
+from ctxfs.session.journal import scan
+from ctxfs.session.records import Record
 from ctxfs.storage.loop_lock import LoopLock
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.text.steps import run_in_steps
@@ -43,7 +44,7 @@ class PastSession:
     async def refresh(self) -> Past:
         """Take in new records of the journal, and return the past as it is now."""
         async with self._turn:
-            records, self._line, self._end = await records_after(self.fs, self._line, self._end)
+            records, self._line, self._end = await _records_after(self.fs, self._line, self._end)
             if records:
                 await self.fs.refresh()
                 erased = self.past.erased
@@ -161,3 +162,13 @@ def _lines_of(text: str, cutter: LineCutter, first: int) -> list[Line]:
             return []
     cutter.feed(text[start:])
     return cutter.finish()
+
+
+async def _records_after(fs: ContextFileSystem, line: int, offset: int) -> tuple[tuple[Record, ...], int, int]:
+    """The records after line ``line``, which ends at byte ``offset``; 0 and 0 give all of them.
+
+    Also returns the number and the end of the last line, for the next time. Damaged records are left out.
+    """
+    data = await storage_of(fs).read_log(offset)
+    found = await run_to_completion(lambda: scan(data, last_seq=line, offset=offset))
+    return found.records, found.last_seq, found.end
