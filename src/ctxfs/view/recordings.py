@@ -36,8 +36,13 @@ class NoRecordings:
     async def page(self, number: int, *, place: int, call: int | None, shows_all: bool) -> Any:
         """Raise ``ReplayFormatError``."""
         del place, call, shows_all
-        raise ReplayFormatError(f"there is no recording {number}: name files after `ctxfs view`")
+        raise _none_given(f"recording {number}")
 
     def text(self, page: Any, block: int, first: int) -> Any:
         """Raise ``ReplayFormatError``: there is no page to take a text from."""
-        raise ReplayFormatError(f"there is no recording with a block {block} at {first} of {page}")
+        del page, first
+        raise _none_given(f"recording with a block {block}")
+
+
+def _none_given(wanted: str) -> ReplayFormatError:
+    return ReplayFormatError(f"there is no {wanted}: name files after `ctxfs view`")

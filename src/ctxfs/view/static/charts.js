@@ -288,7 +288,7 @@ window.ctxfsCharts = (() => {
     ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); ctx.stroke();
     ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
     const wide = ctx.measureText(label).width + 6 * devicePixelRatio, right = x + wide < bbox.left + bbox.width;
-    const shown = right || x - wide > bbox.left ? label : "did not fit";
+    const shown = right || x - wide > bbox.left ? label : "would not have fitted";
     ctx.textAlign = right || shown !== label ? "left" : "right";
     const place = x + (ctx.textAlign === "left" ? 5 : -5) * devicePixelRatio, width = ctx.measureText(shown).width;
     ctx.save();
