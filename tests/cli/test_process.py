@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -105,8 +106,13 @@ def test_the_demo_runs_and_says_what_to_type_next(folder: Path, tmp_path: Path) 
     assert "read back" in done.stdout
     (session,) = (tmp_path / "root").iterdir()
     assert str(session) in done.stdout
-    commands = [line.split("ctxfs ", 1)[1].split() for line in done.stdout.splitlines() if " ctxfs ls" in line]
-    assert ctxfs(*commands[0]).returncode == 0
+    following = done.stdout.partition("next  ")[2].splitlines()
+    commands = [shlex.split(line.partition("ctxfs ")[2]) for line in following]
+    assert [command[0] for command in commands] == ["explain", "cat", "forget"]
+    for command in commands:
+        asked = ["--yes"] if command[0] == "forget" else []
+        assert ctxfs(*command, *asked).returncode == 0
+    assert not session.exists()
 
 
 def test_the_demos_figures_are_those_of_its_session(inside: Inside, folder: Path, tmp_path: Path) -> None:

@@ -282,9 +282,8 @@ def _next_steps(agent: Agent, run: _Run, again: tuple[str, str]) -> Group:
     program, option = again
     left = [event.item_id for row in run.rows for event in row.evicted]
     commands = [
-        "ls last",
-        *(f"cat last {item_id} --lines 1:20" for item_id in left[:1]),
-        "grep last 'TODO|FIXME'",
+        f"explain last {left[0]}" if left else "explain last",
+        f"cat last {left[0]} --lines 1:20" if left else "ls last",
         "forget last",
     ]
     lines = [f"{program} {command}{option}" for command in commands]
