@@ -10,6 +10,7 @@ and always knows what to open.
 """
 
 import argparse
+import logging
 import random
 import re
 import sys
@@ -461,6 +462,7 @@ async def played(name: str, number: int, seed: int, root: Path) -> Played:
 
 def share(name: str, numbers: Sequence[int], seed: int) -> list[Played]:
     """The tasks of these numbers under one policy."""
+    logging.getLogger("ctxfs").setLevel(logging.ERROR)  # the cost that keep-recent warns of is in the table
     kept_in = MEMORY if MEMORY.is_dir() else None  # nothing waits for a disk
 
     async def all_of_them() -> list[Played]:
