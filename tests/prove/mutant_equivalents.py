@@ -25,10 +25,8 @@ _PIECE = "only how much is compared at a time"
 _SAME = "a short cut: what follows comes to the same"
 _CACHE = "what is not kept is read or opened again: only time"
 _RUN = "only how much is read and searched at a time"
-_BEGUN = "only whether it is described in a thread meanwhile"
 _NO_PLACE = "text that is in memory has no place in the file, and nobody asks for it"
 _UNIQUE = "any number that no other temporary file of the process has"
-
 _COUNTS_AGAIN = "the next number is counted from an earlier one, and is the same"
 
 EQUIVALENT = (
@@ -160,14 +158,6 @@ EQUIVALENT = (
         "2",
         ("3",),
         "base64 ends in two of them at most",
-    ),
-    Equivalent("context/commit.py", "_INLINE_CHARS = 262_144", "262_144", ("524288", "131072"), _BEGUN),
-    Equivalent(
-        "context/commit.py",
-        "if eager.chars > _INLINE_CHARS:",
-        ">",
-        (">=",),
-        _BEGUN,
     ),
     Equivalent(
         "eviction/budget.py",

@@ -228,7 +228,7 @@ def test_hostile_names_are_only_text_on_the_page(tmp_path: Path) -> None:
 
 
 def test_the_page_has_the_answer_money_tools_and_the_window(tmp_path: Path) -> None:
-    told = json.loads(recorded(tmp_path, 5, lines=450).read_text())["messages"]
+    told = json.loads(recorded(tmp_path, 5, lines=1_500).read_text())["messages"]
     path = tmp_path / "session_5.json"
     path.write_text(json.dumps({"model": "gpt-4o", "messages": told}))
     html = render_html(replay_files([path], ["none", "economic"], "chars4"))
