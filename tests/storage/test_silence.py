@@ -13,6 +13,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
+from agent.test_unknown_outcomes import Shop
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.errors import CtxfsError, OutcomeUnknown, SessionLocked
 from ctxfs.messages import ToolCall
@@ -105,6 +106,56 @@ async def test_a_silent_answer_is_given_up_and_looked_up(silent: tuple[Muting, B
     assert (await store.read_log(), await store.names()) == (b"one\ntwo\n", ["x"])
     await store.commit([], lambda: b"three\n")
     await store.close()
+
+
+class Silenced(NetworkBucket):
+    """A bucket behind ``way``, on which the answer to write number ``at`` is swallowed."""
+
+    def __init__(self, bucket: Bucket, way: Muting, at: int) -> None:
+        super().__init__(bucket, Network())
+        self._way = way
+        self._at = at
+        self.writes = 0
+
+    def _count(self) -> None:
+        self.writes += 1
+        if self.writes == self._at:
+            self._way.armed.set()
+
+    def create(self, key: str, data: bytes) -> None:
+        self._count()
+        super().create(key, data)
+
+    def put(self, key: str, data: bytes) -> None:
+        self._count()
+        super().put(key, data)
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_an_agent_goes_on_after_an_outcome_that_a_silent_server_left_unknown(
+    silent: tuple[Muting, Bucket],
+) -> None:
+    """Whichever answer is missing: no call is charged twice, nothing is answered that is not durable."""
+    way, bucket = silent
+
+    async def run(at: int) -> tuple[Shop, int]:
+        held = Silenced(bucket, way, at)
+        shop = Shop(ObjectSessions(held, url="silent", ttl_s=0, give_up_s=0), f"session_{uuid4().hex}")
+        for number in range(2):
+            assert await shop.query(f"charge {number}")
+        writes = held.writes
+        await shop.close()
+        return shop, writes
+
+    undisturbed, writes = await run(0)
+    first = 3  # before it, the session is opened: an opening without an answer raises
+    for at in range(first, writes + 1):
+        before = way.swallowed
+        shop, _ = await run(at)
+        assert way.swallowed == before + 1
+        assert (at, shop.wrong, shop.charged) == (at, [], [0, 1])
+        assert shop.requests() == undisturbed.requests()
 
 
 # A caller that is cancelled -------------------------------------------------------------------------------------------
