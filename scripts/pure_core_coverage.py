@@ -38,6 +38,7 @@ PURE_MODULES = (
     "session/timeline/request.py",
     "session/timeline/timeline.py",
     "context/entry.py",
+    "context/readers.py",
     "context/repair.py",
     "context/requests.py",
     "context/settings.py",

@@ -4,6 +4,7 @@ import html
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ctxfs import Agent, AgentConfig, Context, tool
+from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, tool
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import Budget
 from ctxfs.messages import ToolCall, Usage
+from ctxfs.messages.names import ENVELOPE, TEXT
 from ctxfs.storage.memory import MemorySessions
 from ctxfs.testing import ScriptedModel
 from ctxfs.tools import Materialize, ToolResultOffload
@@ -26,6 +28,8 @@ from ctxfs.tools.retrieval import retrieval_tools
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 TURNS = 6
+ANY_TOOL = "any"
+"""Of a placeholder that says that it is not known which tool opens it."""
 
 
 @tool("Read a file")
@@ -49,6 +53,10 @@ def run_tests(n: int) -> str:
 @tool("Fetch a page")
 def fetch(n: int, *, body: str = "") -> str:
     return content(n)
+
+
+def definition_of(made: Tool) -> dict[str, Any]:
+    return {"name": made.name, "description": made.description, "input_schema": made.input_schema}
 
 
 def content(n: int) -> str:
@@ -80,6 +88,8 @@ def summaries(body: Mapping[str, Any]) -> Iterator[str]:
 
 def call_in(text: str) -> tuple[str, dict[str, Any]] | None:
     """The call that a placeholder tells the model to make; None: the text is no placeholder."""
+    if found := re.match(r"\[Content offloaded\]\nPath: (.+)\nIf you have a tool that opens files", text):
+        return ANY_TOOL, {"path": found[1]}
     if found := re.match(r"\[Content offloaded\]\nPath: (.+)\nUse (\w+) tool to view details\.", text):
         return found[2], {"path": found[1]}
     if found := re.match(r"\[Content offloaded: (\w+) (stored/\w+)", text):
@@ -266,21 +276,59 @@ def fetch_much(n: int) -> str:
     return f"line {n} of a long page\n" * 3_000
 
 
-OFFERED = st.none() | st.sets(st.sampled_from(["Read", "context_tail", "log"]))
+OFFERED = st.none() | st.sets(st.sampled_from(["Read", "their Read", "their context_tail", "log"]), max_size=3)
 
 
-@given(OFFERED, st.sampled_from([{}, {"run_tests": 1}]), st.sampled_from([0, 1_000]))
-@example({"log"}, {"run_tests": 1}, 1_000)
-@example({"Read"}, {"run_tests": 1}, 1_000)
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+BARE = st.fixed_dictionaries(
+    {
+        "offered": OFFERED,
+        "keep_recent": st.sampled_from([{}, {"run_tests": 1}]),
+        "digest_tokens": st.sampled_from([0, 1_000]),
+        "window": st.sampled_from([None, 14_000]),
+        "layout": st.sampled_from([ENVELOPE, TEXT]),
+        "in_memory": st.booleans(),
+    }
+)
+PLAIN_BARE: dict[str, Any] = {
+    "offered": {"Read"},
+    "keep_recent": {"run_tests": 1},
+    "digest_tokens": 1_000,
+    "window": None,
+    "layout": ENVELOPE,
+    "in_memory": False,
+}
+
+
+@given(BARE)
+@example(PLAIN_BARE)
+@example({**PLAIN_BARE, "offered": {"log"}})
+@example({**PLAIN_BARE, "offered": {"log"}, "window": 14_000})
+@example({**PLAIN_BARE, "offered": {"their Read"}})
+@example({**PLAIN_BARE, "offered": {"their Read"}, "layout": TEXT})
+@example({**PLAIN_BARE, "offered": {"their Read"}, "layout": TEXT, "keep_recent": {}, "window": 14_000})
+@example({**PLAIN_BARE, "offered": {"their Read"}, "in_memory": True, "window": 14_000})
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 async def test_each_placeholder_of_a_bare_context_is_opened_by_a_tool_of_its_request(
-    tmp_path_factory: pytest.TempPathFactory, names: set[str] | None, keep_recent: dict[str, int], digest_tokens: int
+    tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture, chosen: dict[str, Any]
 ) -> None:
-    root = tmp_path_factory.mktemp("s")
-    async with Context(root_path=root, keep_recent=keep_recent, digest_tokens=digest_tokens) as context:
-        ours = {each.name: each for each in [read_tool(context.fs), *retrieval_tools(context.fs)]}
-        if names is not None:
-            context.tools = [{"name": name, "input_schema": {"type": "object"}} for name in sorted(names)]
+    """Whoever made the tool.
+
+    What must leave to fit the window may be opened by none: it says then that it is not known which tool does.
+    """
+    chosen = dict(chosen)
+    offered, layout, in_memory = (chosen.pop(name) for name in ("offered", "layout", "in_memory"))
+    if offered is not None and {"Read", "their Read"} <= offered:
+        offered = offered - {"Read"}  # a request has one tool of a name
+    place: dict[str, Any] = {"store": MemorySessions()} if in_memory else {"root_path": tmp_path_factory.mktemp("s")}
+    fs = ContextFileSystem("s", layout=layout, **place)
+    caplog.clear()
+    async with Context(fs=fs, **chosen) as context:
+        ours = {each.name: each for each in [read_tool(fs), *retrieval_tools(fs)]}
+        theirs = {"their Read": Read, "their context_tail": own("context_tail"), "log": own("log")}
+        tools = {name: theirs.get(name) or ours[name] for name in offered or ()}
+        by_name = ours if offered is None else {tool.name: tool for tool in tools.values()}
+        if offered is not None:
+            context.tools = [definition_of(tool) for tool in tools.values()]
         await context.add({"role": "user", "content": "go"})
         evicted = 0
         for n in range(1, 3 * TURNS):
@@ -293,11 +341,38 @@ async def test_each_placeholder_of_a_bare_context_is_opened_by_a_tool_of_its_req
             await context.add({"role": "assistant", "content": [call]}, usage=Usage(input_tokens=1_000), model="m")
             result = {"type": "tool_result", "tool_use_id": f"call_{n}", "content": content(n)}
             await context.add({"role": "user", "content": [result]})
-            for number, text in contents(dict(await context.request())):
+            body = dict(await context.request())
+            for number, text in contents(body):
                 found = call_in(text)
-                if found is not None:
-                    evicted += 1
-                    assert names is None or found[0] in names, text[:300]
-                    assert f"content-{number} of test" in await opened(*found, ours)
-        if keep_recent and (names is None or "Read" in names):
-            assert evicted, "where the model can read it back, it leaves"
+                if found is None:
+                    continue
+                evicted += 1
+                if found[0] == ANY_TOOL:
+                    assert chosen["window"] is not None, "nothing leaves that need not"
+                    assert "the window is full" in caplog.text
+                    continue
+                assert found[0] in by_name, text[:300]
+                assert f"content-{number} of test" in await opened(*found, by_name)
+    can_open = offered is None or "Read" in offered or ("their Read" in offered and layout is TEXT and not in_memory)
+    if chosen["keep_recent"]:
+        assert bool(evicted) or not can_open, "where the model can read it back, it leaves"
+
+
+@pytest.mark.parametrize("theirs", [False, True])
+async def test_tools_that_are_set_after_a_session_was_resumed_count_for_what_is_there(
+    tmp_path: Path, *, theirs: bool
+) -> None:
+    """What leaves from then on names a path for a Read of the user's, and a short name for that of ctxfs."""
+    layout = replace(ENVELOPE, compress_from_chars=0)
+    async with Context(fs=ContextFileSystem("s", root_path=tmp_path, layout=layout)) as context:
+        await context.add({"role": "user", "content": "go"})
+        for n in range(1, 8, 2):
+            call: Any = {"type": "tool_use", "id": f"call_{n}", "name": "run_tests", "input": {}}
+            result = {"type": "tool_result", "tool_use_id": f"call_{n}", "content": content(1)}
+            await context.add({"role": "assistant", "content": [call]}, {"role": "user", "content": [result]})
+        await context.add({"role": "assistant", "content": "done"}, {"role": "user", "content": "again"})
+    async with Context("s", root_path=tmp_path, window=14_000) as context:
+        context.tools = [definition_of(Read if theirs else read_tool(context.fs))]
+        found = [call for _, text in contents(dict(await context.request())) if (call := call_in(text)) is not None]
+    assert found
+    assert all(Path(call[1]["path"]).is_absolute() is theirs for call in found)

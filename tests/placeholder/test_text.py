@@ -22,3 +22,11 @@ def test_a_read_back_points_to_the_first_file_and_says_how_to_read_the_range_aga
 
 def test_an_argument_points_to_the_one_that_names_the_file() -> None:
     assert render_argument("content") == "[Content offloaded] with content"
+
+
+def test_where_no_tool_is_known_that_opens_it_the_file_is_named_and_no_tool() -> None:
+    expected = f"[Content offloaded]\nPath: {PATH}\nIf you have a tool that opens files, it shows the details."
+    assert render(PATH, reader=None) == expected
+    assert render(PATH, reader=None, short="stored/abc") == expected, "a short name is found by the tools of ctxfs"
+    lines = render_range(ContentRange(item_id="c", path=PATH, first_line=1, last_line=2), reader=None, short="stored/c")
+    assert lines.startswith(f"{expected}\n")

@@ -46,6 +46,10 @@ _SECONDS = 0.06
 
 _BEGUN = "begun"
 
+_GROUPS = ("TaskHandle", "ToolRunner.run.<locals>.run")
+"""What task groups start. If asyncio cancels such a task before its first step, anyio drops its coroutine, and Python
+warns: the tool was never called."""
+
 Acknowledge = Callable[[str], None]
 Use = Callable[[], Coroutine[Any, Any, None]]
 
@@ -203,7 +207,7 @@ def _play(root: Path, way: str, number: int) -> None:
 
     def warn(message: object, *_: object, **__: object) -> None:
         # Ctrl-C may come between the making of a coroutine and its first step: Python itself warns then.
-        if not WAYS[way][2] and "never awaited" in str(message) and "TaskHandle" not in str(message):
+        if not WAYS[way][2] and "never awaited" in str(message) and not any(one in str(message) for one in _GROUPS):
             os.write(log, f"! {message}\n".encode())
 
     warnings.showwarning = warn
@@ -238,17 +242,24 @@ def _look(root: Path) -> None:
     (root / "wrong").write_text(json.dumps(found))
 
 
+def _exit_after(work: Callable[[], None], *, interrupts: int = 3) -> None:
+    """Do ``work`` and end this process, whatever it raises, also if Ctrl-C is pressed so often on the way out."""
+    try:
+        if interrupts:
+            _exit_after(work, interrupts=interrupts - 1)
+        else:
+            work()
+    finally:
+        os._exit(0)
+
+
 @contextmanager
 def _child(work: Callable[[], None]) -> Iterator[int]:
     """Do ``work`` in a process of its own, and wait for its end; ``work``'s errors end it."""
     if (child := os.fork()) == 0:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in what it runs in the background
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        try:
-            with suppress(BaseException):
-                work()
-        finally:  # also if one more Ctrl-C arrives right now
-            os._exit(0)
+        _exit_after(work)
     try:
         yield child
     finally:
@@ -258,7 +269,7 @@ def _child(work: Callable[[], None]) -> Iterator[int]:
         alarm.cancel()
         alarm.join()  # the next fork is that of a process with one thread
     if status:
-        raise AssertionError("a program did not end")
+        raise AssertionError(f"a program ended with the status {status}, which is none of its own")
 
 
 def _one(root: Path, way: str, number: int) -> list[str]:

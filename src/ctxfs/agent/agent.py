@@ -146,6 +146,9 @@ class Agent:
         await warn_of_roots(self._config.read_roots)
         if self._config.on_open is not None:
             await self._config.on_open(self._context.fs.session_path)
+        self._context.tools = [
+            {"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in self._schemas
+        ]
         await self._context.open()
         try:
             await self._begin()
@@ -159,9 +162,6 @@ class Agent:
         schemas = "".join(
             f"{t.name} {t.description} {json_codec.dumps(t.input_schema).decode()}" for t in self._schemas
         )
-        self._context.tools = [
-            {"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in self._schemas
-        ]
         self._schema_tokens = self._context.counter.count(schemas)
         if self._config.reads_itself:
             check_readable(self._context.items, self.session_id)

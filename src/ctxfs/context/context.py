@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from ctxfs.context.entry import skill_prompt, with_sources
 from ctxfs.context.live import LiveTranscript
+from ctxfs.context.readers import ASSUMED, readers_in
 from ctxfs.context.requests import MessagesRequest, Requests, definitions_of
 from ctxfs.context.resume import go_back, pin_whole, resume
 from ctxfs.context.room import make_room
@@ -25,7 +26,6 @@ from ctxfs.eviction.economics.plans import EvictionDecision
 from ctxfs.eviction.events import ContextEvent
 from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
-from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 from ctxfs.eviction.reduction import Reduction
@@ -229,10 +229,10 @@ class Context:
         """The definitions of the tools that you send with every call, as JSON data; None: not known.
 
         Set them, so that they are recorded with the requests, once in a session; ``request_at`` shows them. They are
-        not counted: see ``overhead_tokens``. If none of them is named as placeholders say (see
-        ``ctxfs.tools.read_tool``), the model could not open what was evicted: nothing new is evicted by price or by
-        ``keep_recent`` then, only what must leave to fit the window, and that is logged. Setting raises ``ConfigError``
-        if they are not JSON.
+        not counted: see ``overhead_tokens``. ``ctxfs.tools.read_tool`` opens all that was evicted. A ``Read`` of your
+        own opens it too if the session is in a directory and not compressed (``layout=TEXT``): placeholders then name
+        paths. With neither of them nothing new is evicted by price or by ``keep_recent``, only what must leave to fit
+        the window, and both are logged. Setting raises ``ConfigError`` if they are not JSON.
         """
         return None if self._requests.tools is None else self._requests.tools.tools
 
@@ -240,15 +240,8 @@ class Context:
     def tools(self, tools: Iterable[Mapping[str, Any]] | None) -> None:
         defined = None if tools is None else definitions_of(tools)
         self._requests.tools = defined
-        names = [] if defined is None else tool_names(defined.tools)
-        self._live.follow_tools(None if defined is None else names)
-        if names and not self._live.can_read:
-            _log.warning(
-                "session %s: of the tools, none is named %r, so the model cannot open what placeholders name, and "
-                "nothing is evicted until the window is full: add read_tool(context.fs)",
-                self.fs.session_id,
-                READ_TOOL,
-            )
+        self._live.read_with(ASSUMED if defined is None else readers_in(defined.tools))
+        self._warn_of_unread()
 
     # The session -----------------------------------------------------------------------------------------------------
 
@@ -271,6 +264,7 @@ class Context:
             try:
                 self._requests = Requests(self._requests.tools)
                 await resume(self._live, self._controller, self.counter)
+                self._warn_of_unread()  # an existing session keeps its layout, which may be compressed
                 await self.fs.writer.record_eviction(self._settings.rules(self._controller.budget))
                 self.fs.writer.has_context = True
             except BaseException:
@@ -626,6 +620,11 @@ class Context:
 
     async def _make_room(self, reduction: Reduction | None) -> None:
         await make_room(reduction, self._live, self._controller, overhead_tokens=self.overhead_tokens)
+
+    def _warn_of_unread(self) -> None:
+        defined = self._requests.tools
+        if defined is not None and tool_names(defined.tools):
+            self._live.warn_of_unread()
 
     def _check_window(self) -> None:
         """The window's guard for a context from which nothing may be evicted."""

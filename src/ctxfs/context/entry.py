@@ -86,14 +86,16 @@ class EntryRules:
     """What may be evicted at all, eagerly or by price."""
     eager: EagerPolicy | None = None
     """Decides what is evicted before it is ever sent; None: nothing is."""
-    reader: str = READ_TOOL
-    """The name of the tool that opens the files that placeholders name."""
+    reader: str | None = READ_TOOL
+    """The name of the tool that opens the files that placeholders name; None: there is none."""
+    by_path: bool = False
+    """Placeholders name files by their paths: no tool of ctxfs opens them, so that short names mean nothing."""
     pins: Pins = NO_PINS
     """Which items are pinned when they enter."""
 
     def short_of(self, item_id: str, names: NameAllocator) -> str | None:
         """The name that a placeholder gives instead of the path; None: the path, for files that any tool can read."""
-        wanted = self.pricing is not None and self.pricing.short_placeholders
+        wanted = self.pricing is not None and self.pricing.short_placeholders and not self.by_path
         return short_name(item_id) if wanted and not names.layout.raw else None
 
 

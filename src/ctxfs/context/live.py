@@ -1,15 +1,17 @@
 """A transcript in memory and the session's files, changed together: changes are durable before they take effect."""
 
 import logging
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 from anyio import to_thread
 
 from ctxfs.context.commit import Pending, carry_out
 from ctxfs.context.entry import Entry, EntryRules, Known, build_entry, recorded_entry
 from ctxfs.context.notices import Notices
+from ctxfs.context.readers import ASSUMED, Readers
 from ctxfs.context.settings import ContextSettings
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors import OutcomeUnknown, SessionClosed
@@ -18,7 +20,6 @@ from ctxfs.eviction.events import ContentReadBack, ContentRestored
 from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.placeholder.attach import write_all
 from ctxfs.eviction.placeholder.identifiers import IdentifierIndex
-from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.preview import Preview
 from ctxfs.eviction.reduction import View
 from ctxfs.messages.incoming import Incoming
@@ -58,11 +59,10 @@ class LiveTranscript:
         self.fs = fs
         self.notices = Notices(fs, settings.on_event)
         self.lock = LoopLock()
-        self.can_read = True
-        """Whether a tool of the requests opens what placeholders name; if none does, nothing leaves before it must."""
-        self.tool_names: Collection[str] | None = None
-        """The names of the tools of the requests; None: they are not known."""
+        self._readers = ASSUMED
         self._warned = False
+        self._told_unread: str | None = None
+        self._told_forced = False
         self._warned_of_keep_recent = False
         self._settings = settings
         self._agrees = True  # with the session: no change was cut in the middle
@@ -81,12 +81,49 @@ class LiveTranscript:
         """What is taken: ids and names of files, and the identifiers that the model can already read."""
         return Known(self.fs.writer.names, self._identifiers)
 
-    def follow_tools(self, names: Collection[str] | None) -> None:
-        """Take in the names of the tools of the requests; None: they are not known."""
-        self.tool_names = names
-        self.can_read = names is None or READ_TOOL in names
+    @property
+    def why_unread(self) -> str | None:
+        """Why no tool of the requests opens what placeholders name: nothing leaves before it must. None: one does."""
+        compresses = self.fs.is_open and self.fs.writer.names.layout.compress_from_chars > 0
+        return self._readers.why_not(has_files=Path(self.fs.base).is_absolute(), compresses=compresses)
+
+    def read_with(self, readers: Readers) -> None:
+        """Placeholders are for these tools from now on, also those that were written for what is there already."""
+        if readers == self._readers:
+            return
+        self._readers = readers
+        self._slot = None
         if self.fs.is_open:
-            self.rules = self._settings.entry_rules(self.rules.counter, self.fs.base, names)
+            self.rules = self._rules(self.rules.counter)
+            self._agrees = self._agrees and not self.transcript.items
+
+    def _rules(self, counter: TokenCounter) -> EntryRules:
+        readers = self._readers if self.why_unread is None else self._readers.without_files()
+        return self._settings.entry_rules(counter, self.fs.base, readers)
+
+    def warn_of_unread(self) -> None:
+        """Log, once, why no tool of the requests opens what placeholders name."""
+        why = self.why_unread
+        if why is not None and why != self._told_unread:
+            self._told_unread = why
+            _log.warning(
+                "session %s: %s, so the model cannot open what placeholders name, and nothing is evicted until the "
+                "window is full: add read_tool(context.fs)",
+                self.fs.session_id,
+                why,
+            )
+
+    def warn_of_forced(self) -> None:
+        """Log, once, that the window is full, if what leaves for it cannot be opened by a tool of the requests."""
+        why = self.why_unread
+        if why is not None and not self._told_forced:
+            self._told_forced = True
+            _log.warning(
+                "session %s: the window is full, so contents leave the context that its model cannot open: %s. Their "
+                "placeholders name the files",
+                self.fs.session_id,
+                why,
+            )
 
     def warn_of_large(self, entries: Sequence[Entry]) -> None:
         """Log, once, that a result is sent whole because no tool of the request opens what would be stored."""
@@ -145,7 +182,7 @@ class LiveTranscript:
 
     async def take_in(self, items: Sequence[ContextItem], counter: TokenCounter) -> None:
         """Hold the session's ``items``, in a worker thread."""
-        self.rules = self._settings.entry_rules(counter, self.fs.base, self.tool_names)
+        self.rules = self._rules(counter)
         await to_thread.run_sync(self._resumed, items)
 
     def _resumed(self, items: Sequence[ContextItem]) -> None:
@@ -234,7 +271,7 @@ class LiveTranscript:
     async def record_new(self) -> None:
         """Record new items and, if some of them need not be sent at all, evict what is due in the same commit."""
         plan = Plan()
-        if self.pending.leaving and self.can_read:
+        if self.pending.leaving and self.why_unread is None:
             plan = await self._plan(self.transcript.chosen())
         if self.pending:
             await self.apply(plan)
@@ -260,7 +297,7 @@ class LiveTranscript:
         With one commit a turn, pending items go on waiting if nothing is due. What could not be stored is in the plan:
         events say what became of it.
         """
-        chosen = self.transcript.chosen() if self.can_read else []
+        chosen = self.transcript.chosen() if self.why_unread is None else []
         if not chosen:
             if self.pending and (self.pending.leaving or not self._settings.one_commit_a_turn):
                 await self.apply(Plan())
@@ -320,7 +357,8 @@ class LiveTranscript:
         """The context as it is now, whose next prompt has ``counted_tokens``, with a place for the next archive."""
         if self._slot is None:
             item_id, name = self.fs.writer.allocate(ItemType.COMPACTION_SUMMARY, None)
-            self._slot = ArchiveSlot(item_id=item_id, name=name, path=path_of(self.fs.base, name))
+            path = path_of(self.fs.base, name)
+            self._slot = ArchiveSlot(item_id=item_id, name=name, path=path, reader=self.rules.reader)
         items = tuple(self.transcript.items.values())
         pinned = frozenset(item.id for item in items if item.pinned)
         return View(
@@ -329,6 +367,7 @@ class LiveTranscript:
             paths={item.id: self.transcript.path_of(item) for item in items},
             slot=self._slot,
             with_placeholder=self.transcript.with_placeholder,
+            reader=self.rules.reader,
             staying=pinned.union(self.transcript.holds),
             pinned=pinned,
         )

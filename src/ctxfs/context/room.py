@@ -23,6 +23,7 @@ async def make_room(
     """
     if reduction is None:
         return
+    live.warn_of_forced()
     live.notices.last_failure = None
     with live.fs.writer.journal.one_change():
         await _reduced(reduction, live, controller, overhead_tokens=overhead_tokens)

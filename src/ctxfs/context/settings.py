@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ctxfs.context.entry import EntryRules
+from ctxfs.context.readers import ASSUMED, Readers
 from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import require_bool, require_int, require_kind, require_method, require_model
 from ctxfs.eviction.budget import Budget
@@ -14,7 +15,6 @@ from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.events import ContextEvent
 from ctxfs.eviction.holds import Pins
-from ctxfs.eviction.placeholder.text import READ_TOOL, reading_tools
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, Preview, PreviewRule, check_preview_above
 from ctxfs.eviction.window import Window
@@ -95,14 +95,11 @@ class ContextSettings:
         object.__setattr__(self, "policy", policy)
         object.__setattr__(self, "priced", priced if self.offload_enabled else None)
 
-    def entry_rules(self, counter: TokenCounter, base: str, tools: Collection[str] | None = None) -> EntryRules:
-        """The rules for each new message of a session with this ``base``.
-
-        ``tools``: the names of the tools of its requests; None: not known.
-        """
+    def entry_rules(self, counter: TokenCounter, base: str, readers: Readers = ASSUMED) -> EntryRules:
+        """The rules for each new message of a session with this ``base``, which ``readers`` read back."""
         eager = self.eager
         if eager is None and self.preview is not None:
-            eager = Preview(rule=self.preview, tools=(READ_TOOL,) if tools is None else reading_tools(tools))
+            eager = Preview(rule=self.preview, tools=readers.names)
         return EntryRules(
             counter=counter,
             base=base,
@@ -111,6 +108,8 @@ class ContextSettings:
             exact=frozenset(self.exact),
             policy=self.policy,
             eager=eager,
+            reader=readers.reader,
+            by_path=readers.reader is None or not readers.is_ours,
             pins=self.pins,
         )
 

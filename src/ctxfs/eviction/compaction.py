@@ -13,7 +13,7 @@ from types import MappingProxyType
 from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import names_settings, require_int, require_kind
 from ctxfs.eviction.offload_plan import Archive, Offload, Plan
-from ctxfs.eviction.placeholder.text import render
+from ctxfs.eviction.placeholder.text import READ_TOOL, render
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import has_media
@@ -53,11 +53,12 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSlot:
-    """The id and the file that an archive would get."""
+    """The id and the file that an archive would get; ``reader``: the tool that opens it, None: none is known."""
 
     item_id: str
     name: str
     path: str
+    reader: str | None = READ_TOOL
 
     def archive(
         self, items: Sequence[ContextItem], placeholder: str, *, counter: TokenCounter, reason: str
@@ -293,5 +294,5 @@ def archive_of(items: Sequence[ContextItem], *, slot: ArchiveSlot | None, counte
     """The archive for ``items``; None if there is no place for one, or its placeholder would not be smaller."""
     if slot is None:
         return None
-    text = render(slot.path, f"{len(items)} earlier messages were moved there, in order.")
+    text = render(slot.path, f"{len(items)} earlier messages were moved there, in order.", reader=slot.reader)
     return slot.archive(items, text, counter=counter, reason="whole exchanges, stored together")

@@ -31,7 +31,7 @@ class LastResort:
     policy: OffloadPolicy
     counter: TokenCounter
     with_placeholder: Callable[[ContextItem], ContextItem] = as_it_is
-    reader: str = READ_TOOL
+    reader: str | None = READ_TOOL
 
     def contents(
         self, items: Iterable[ContextItem], path_of: Callable[[ContextItem], str], *, seen: Collection[ContextItem]

@@ -74,7 +74,7 @@ class View:
     paths: Mapping[str, str]
     slot: ArchiveSlot | None
     with_placeholder: Callable[[ContextItem], ContextItem] = as_it_is
-    reader: str = READ_TOOL
+    reader: str | None = READ_TOOL
     staying: Collection[str] = ()
     pinned: Collection[str] = ()
 
@@ -206,7 +206,7 @@ class Reduction:
         if not self.asks or not self._wanted(view) or view.slot is None:
             return None
         items = replaced_by_summary(view.items, view.staying)
-        least = self.counter.count(summary_text("", items, view.slot.path))
+        least = self.counter.count(summary_text("", items, view.slot.path, reader=view.reader))
         if sum(item.token_count for item in items) <= least:
             return None  # no summary could be smaller than what it replaces
         self._prompts = iter(STAGES_CHARS)
@@ -237,7 +237,7 @@ class Reduction:
     def _summarised(self, view: View, summary: str) -> Plan | SummaryFailed:
         items, slot = replaced_by_summary(view.items, view.staying), view.slot
         assert slot is not None, "who asks for summaries has a place for them"
-        text = summary_text(summary, items, slot.path)
+        text = summary_text(summary, items, slot.path, reader=view.reader)
         archive = slot.archive(items, text, counter=self.counter, reason="summarised by the model")
         if archive is None:
             after, before = self.counter.count(text), sum(item.token_count for item in items)

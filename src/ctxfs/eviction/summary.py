@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from ctxfs.eviction.compaction import seen_items, with_exchanges
-from ctxfs.eviction.placeholder.text import render
+from ctxfs.eviction.placeholder.text import READ_TOOL, render
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import Block, text_with
 
@@ -46,9 +46,9 @@ def prompt(items: Sequence[ContextItem], *, quote_chars: int) -> str:
     return _INSTRUCTIONS + "".join(_quoted(item, quote_chars) for item in items)
 
 
-def summary_text(summary: str, items: Sequence[ContextItem], path: str) -> str:
+def summary_text(summary: str, items: Sequence[ContextItem], path: str, *, reader: str | None = READ_TOOL) -> str:
     """The text that replaces ``items``: the summary, where they are now, and which contents are still stored."""
-    lines = [f"[Summary of {len(items)} earlier messages]", summary.strip(), "", render(path)]
+    lines = [f"[Summary of {len(items)} earlier messages]", summary.strip(), "", render(path, reader=reader)]
     refs = [f"- {item.offload_path} ({item.tool_name or item.item_type})" for item in items if item.offload_path]
     if refs:
         lines += ["", "Results that are stored on their own (the newest last):", *refs[-_MAX_REFS:]]

@@ -42,6 +42,17 @@ _AT_ONCE_CHARS = 2_048  # if each is a line, some milliseconds
 _CALL_AGAIN = "Call the tool that gave it again if you need it."
 
 
+_made: set[str] = set()
+
+
+def is_made_here(description: str) -> bool:
+    """Whether this is the description of a reading tool of ctxfs that this process has made.
+
+    So a definition that a program sends along is recognized, under whatever name and in the form of whatever provider.
+    """
+    return description in _made
+
+
 def reading_tool(
     description: str, *, name: str, read_only: bool = True, ids_from: str = ""
 ) -> Callable[[Callable[P, Awaitable[ToolResult]]], FunctionTool[P, Awaitable[ToolResult]]]:
@@ -63,7 +74,9 @@ def reading_tool(
             except (ToolError, StorageError, SessionError) as error:
                 return ToolResult(told(error), is_error=True)
 
-        return tool(description, name=name, read_only=read_only)(read)
+        made: FunctionTool[P, Awaitable[ToolResult]] = tool(description, name=name, read_only=read_only)(read)
+        _made.add(made.description)
+        return made
 
     return decorate
 

@@ -107,7 +107,7 @@ def placeholder_for(
     path: str,
     counter: TokenCounter,
     digest: Callable[[], str],
-    reader: str = READ_TOOL,
+    reader: str | None = READ_TOOL,
     short: str | None = None,
 ) -> Placeholder | None:
     """The longest placeholder for an item that is smaller than its content; None when none is, and for what stays.
@@ -135,7 +135,7 @@ class _Written:
     path: str
     counter: TokenCounter
     digest: Callable[[], str]
-    reader: str
+    reader: str | None
     short: str | None
     bare: str
     bare_tokens: int

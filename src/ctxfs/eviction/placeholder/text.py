@@ -21,6 +21,9 @@ READING_TOOLS = ("context_tail", "context_grep", "context_read", "context_list")
 """The other tools of ctxfs with which a model reads what was stored."""
 
 
+_ANY_READER = "If you have a tool that opens files, it shows the details."
+
+
 def reading_tools(names: Iterable[str], *, reader: str = READ_TOOL) -> tuple[str, ...]:
     """Those of ``names`` that read stored output back, as far as ctxfs knows them; ``reader`` opens files.
 
@@ -36,14 +39,17 @@ def _own_name(tool: str) -> str:
     return tool.rpartition("__")[2].casefold()
 
 
-def render(path: str, digest: str = "", *, reader: str = READ_TOOL, short: str | None = None) -> str:
+def render(path: str, digest: str = "", *, reader: str | None = READ_TOOL, short: str | None = None) -> str:
     """The placeholder for content stored at ``path`` (absolute), then its digest, if there is one.
 
     ``reader`` is the name of the tool with which the model opens that file, ``short`` a name by which it finds it too:
-    then the placeholder has one line instead of three.
+    then the placeholder has one line instead of three. ``reader`` None: it is not known whether any tool opens files.
     """
-    three_lines = f"{HEADER}\nPath: {path}\nUse {reader} tool to view details."
-    placeholder = three_lines if short is None else _in_one_line(reader, short)
+    if reader is not None and short is not None:
+        placeholder = _in_one_line(reader, short)
+    else:
+        how = _ANY_READER if reader is None else f"Use {reader} tool to view details."
+        placeholder = f"{HEADER}\nPath: {path}\n{how}"
     return f"{placeholder}\n{digest}" if digest else placeholder
 
 
@@ -51,10 +57,10 @@ def _in_one_line(reader: str, what: str) -> str:
     return f"{SHORT_HEADER}{reader} {what}]"
 
 
-def render_range(source: ContentRange, *, reader: str = READ_TOOL, short: str | None = None) -> str:
+def render_range(source: ContentRange, *, reader: str | None = READ_TOOL, short: str | None = None) -> str:
     """The placeholder for a read-back: it names the first file and the lines, since no copy is stored."""
     first, last = source.first_line, source.last_line
-    if short is not None:
+    if reader is not None and short is not None:
         return _in_one_line(reader, f"{short}, offset={first}, limit={last - first + 1}")
     lines = f"Lines {first}-{last} of it were here: offset={first}, limit={last - first + 1}"
     return render(source.path, lines, reader=reader)

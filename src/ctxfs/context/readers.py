@@ -1,0 +1,63 @@
+"""With which tools of the requests a model reads what was evicted. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ctxfs.eviction.placeholder.text import READ_TOOL, reading_tools
+from ctxfs.tools.stored import is_made_here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readers:
+    """The tools of the requests that read what was stored.
+
+    ``names``: of those that previews may name. ``reader``: the tool that opens a file by its path; None: there is none,
+    as far as the definitions say. ``is_ours``: it is the one of ctxfs, which finds short names too, opens compressed
+    files, and reads what is stored on a server.
+    """
+
+    names: tuple[str, ...]
+    reader: str | None
+    is_ours: bool
+
+    def why_not(self, *, has_files: bool, compresses: bool) -> str | None:
+        """Why the model cannot open what placeholders name, as one says to a user; None: it can."""
+        if self.reader is None:
+            return f"of the tools, none is named {READ_TOOL!r}"
+        if self.is_ours:
+            return None
+        if not has_files:
+            return f"the tool {self.reader!r} is not the one of ctxfs, and the session is in no directory"
+        if compresses:
+            return f"the tool {self.reader!r} is not the one of ctxfs, and large contents are compressed (layout=TEXT)"
+        return None
+
+    def without_files(self) -> "Readers":
+        """These, if none of them opens a file by its path."""
+        names = tuple(name for name in self.names if name != self.reader)
+        return replace(self, names=names, reader=None)
+
+
+ASSUMED: Final = Readers(names=(READ_TOOL,), reader=READ_TOOL, is_ours=True)
+"""What is assumed where the tools of the requests are not known."""
+
+
+def readers_in(tools: Sequence[Mapping[str, Any]]) -> Readers:
+    """Find them in the definitions of a request's tools, by what they are: a user's tool may have any name."""
+    definitions = list(_inner(tools))
+    ours = [str(one["name"]) for one in definitions if is_made_here(str(one.get("description")))]
+    reads = READ_TOOL in [one["name"] for one in definitions]
+    is_ours = READ_TOOL in ours
+    names = reading_tools([*ours, *[READ_TOOL] * (reads and not is_ours)])
+    return Readers(names=names, reader=READ_TOOL if reads else None, is_ours=is_ours or not reads)
+
+
+def _inner(tools: Sequence[object]) -> Iterator[Mapping[str, Any]]:
+    """Yield the part of each definition that has its name, as any of the three APIs has it; others have none."""
+    for tool in tools:
+        if isinstance(tool, Mapping):
+            function = tool.get("function")
+            inner = function if isinstance(function, Mapping) else tool
+            if "name" in inner:
+                yield inner
