@@ -280,13 +280,17 @@ def test_a_session_that_ends_has_lost_no_more_than_the_parameter_allows(sizes: l
     st.sampled_from(PRICES),
     st.sampled_from((0.0, 0.03, 0.1)),
     st.sampled_from((1.0, 3.0)),
+    st.sampled_from((0.0, 1.0)),
     st.integers(0, 2**32),
 )
 def test_what_left_is_opened_at_the_worst_moment_and_is_covered(
-    drawn: list[tuple[ItemKind, int, int]], rates: Rates, max_loss: float, cover: float, seed: int
+    drawn: list[tuple[ItemKind, int, int]], rates: Rates, max_loss: float, cover: float, weight: float, seed: int
 ) -> None:
-    """After each eviction as many pages are opened at once as the parameters promise to cover: it costs no more."""
-    parameters = EvictionParameters(max_loss=max_loss, cover=cover)
+    """After each eviction as many pages are opened at once as the parameters promise to cover: it costs no more.
+
+    With a weight of 0 nothing but the bound holds an item back.
+    """
+    parameters = EvictionParameters(max_loss=max_loss, cover=cover, read_back_weight=weight)
     ledger = Ledger(parameters=parameters, rates=rates)
     draw = random.Random(seed)
     for number, (kind, tokens, text) in enumerate(drawn):
