@@ -278,19 +278,21 @@ def test_a_session_that_ends_has_lost_no_more_than_the_parameter_allows(sizes: l
         st.tuples(st.sampled_from(ItemKind), st.integers(100, 12_000), st.integers(0, 3_000)), min_size=5, max_size=60
     ),
     st.sampled_from(PRICES),
-    st.sampled_from((0.0, 0.03, 0.1)),
-    st.sampled_from((1.0, 3.0)),
-    st.sampled_from((0.0, 1.0)),
+    st.builds(
+        EvictionParameters,
+        max_loss=st.sampled_from((0.0, 0.03, 0.1)),
+        cover=st.sampled_from((1.0, 3.0)),
+        read_back_weight=st.sampled_from((0.0, 1.0)),
+    ),
     st.integers(0, 2**32),
 )
 def test_what_left_is_opened_at_the_worst_moment_and_is_covered(
-    drawn: list[tuple[ItemKind, int, int]], rates: Rates, max_loss: float, cover: float, weight: float, seed: int
+    drawn: list[tuple[ItemKind, int, int]], rates: Rates, parameters: EvictionParameters, seed: int
 ) -> None:
     """After each eviction as many pages are opened at once as the parameters promise to cover: it costs no more.
 
     With a weight of 0 nothing but the bound holds an item back.
     """
-    parameters = EvictionParameters(max_loss=max_loss, cover=cover, read_back_weight=weight)
     ledger = Ledger(parameters=parameters, rates=rates)
     draw = random.Random(seed)
     for number, (kind, tokens, text) in enumerate(drawn):
@@ -302,10 +304,10 @@ def test_what_left_is_opened_at_the_worst_moment_and_is_covered(
             continue
         worst = ledger.copy()
         expected = worst.open_read_backs.expected(worst.calls - 1, 2)
-        for _ in range(floor(expected + cover * sqrt(expected))):
+        for _ in range(floor(expected + parameters.cover * sqrt(expected))):
             worst.replied([ASKING_TOKENS]).read_back(draw.choice(found.item_ids), [PAGE_TOKENS])
         worst.replied([])
-        assert worst.spent - worst.saved <= worst.spent * (1 + max_loss) + 1e-6
+        assert worst.spent - worst.saved <= worst.spent * (1 + parameters.max_loss) + 1e-6
 
 
 def test_below_some_forty_calls_next_to_nothing_leaves() -> None:
