@@ -352,3 +352,17 @@ async def test_what_was_said_while_the_journal_was_gone_is_in_it_when_it_is_back
         assert list(context.unrecorded) == []
     async with Context("session_1", root_path=tmp_path) as context:
         assert [item.message.content for item in context.items] == ["one", "two", "three"]
+
+
+async def test_an_eviction_that_cannot_be_recorded_does_not_hold_back_the_others_and_is_raised_last() -> None:
+    async with session(MemoryStore("session_1")) as fs:
+        good, bad = tool_result(fs, "one " * 100, "call_1"), tool_result(fs, "two " * 100, "call_2")
+        items = {item.id: item for item in (good, bad)}
+        pending = Pending(items=dict(items))
+        wrong: Any = 3
+        plan = Plan(offloads=(offload(fs, good), replace(offload(fs, bad), reason=wrong)))
+        applied = await carry_out(plan, items, fs, pending)
+        assert isinstance(applied.error, InvalidRecord)
+        assert applied.left == ("call_1",)
+        assert not pending
+        assert [item.offloaded for item in await fs.items()] == [True, False]
