@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import shlex
 import subprocess
 import sys
@@ -78,6 +79,18 @@ def test_what_goes_through_the_pager_is_as_harmless_as_on_the_terminal(root: Pat
     shown = on_a_terminal("grep", "last", "owned", "--root", tmp_path, CTXFS_PAGER="tr a-z A-Z")
     assert "\x1b" not in shown
     assert "OWNED" in shown
+
+
+@pytest.mark.parametrize("command", [("sessions",), ("explain", "last"), ("du",), ("diff", "last", "1")])
+def test_a_terminal_without_colours_and_without_utf8_gets_plain_text(root: Path, command: tuple[str, ...]) -> None:
+    plain = {"NO_COLOR": "1", "CTXFS_PAGER": "", "COLUMNS": "80"}
+    shown = on_a_terminal(*command, "--root", root, **plain)
+    assert "\x1b[3" not in shown
+    lines = re.sub(r"\x1b\[[\d;]*m", "", shown).splitlines()  # bold is no colour
+    assert [line for line in lines if len(line.rstrip()) > 80 and str(root) not in line] == []
+    ascii_only = on_a_terminal(*command, "--root", root, **plain, PYTHONIOENCODING="ascii")
+    assert ascii_only.isascii()
+    assert "Traceback" not in ascii_only
 
 
 def test_leaving_the_pager_early_is_no_error(root: Path) -> None:
