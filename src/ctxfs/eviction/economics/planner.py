@@ -17,9 +17,8 @@ An item that the model has seen leaves in one of two ways:
 far, and from the share ``max_loss`` of what the session would have cost so far. It holds for the next call, and, with
 what is saved by then, for some calls from now.
 
-Besides, where every token of a request above a length costs more, the context is held under that length if that pays
-(``price_steps``); nothing leaves that would make the context shorter than the shortest prefix that the provider caches;
-and when the cache has expired, a rewrite costs nothing.
+Besides, the context is held under a step in price where that pays (``price_steps``), no batch makes it shorter than the
+shortest prefix that the provider caches, and a rewrite costs nothing when the cache has expired.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
