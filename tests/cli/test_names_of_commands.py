@@ -22,7 +22,7 @@ FILES = [
     *(ROOT / "docs").rglob("*.md"),
     *(ROOT / "examples").rglob("*.py"),
     *(ROOT / "plugins").rglob("*.md"),
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile")),
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile")),
 ]
 MENTION = re.compile(r"(?:`|^\s*(?:\$ |> |\")?)ctxfs (?P<words>[^`\n\"]*)", re.MULTILINE)
 """In backticks, or at the beginning of a line, as in a block of commands."""
