@@ -23,11 +23,6 @@ class Offload:
     reason: str
     content: Content | None = None
 
-    @property
-    def stored_id(self) -> str:
-        """The id under which the evicted content is stored."""
-        return self.item_id
-
     @classmethod
     def of(cls, item: ContextItem, path: str, reason: str) -> "Offload":
         """The offload that replaces ``item`` by the placeholder that it has."""
