@@ -345,3 +345,18 @@ def test_a_breakpoint_can_stand_behind_a_reply() -> None:
     body = to_messages_body(ModelRequest(messages=messages, breakpoints=(2,)), model="m", max_tokens=9)
     marked = [n for n, message in enumerate(body["messages"]) if "cache_control" in message["content"][-1]]
     assert marked == [1]
+
+
+@pytest.mark.parametrize(("count", "mark"), [(2, (1, 2)), (3, (2, 0)), (4, (2, 1)), (5, (2, 2)), (6, (2, 3))])
+def test_a_breakpoint_can_stand_between_the_results_of_a_turn(count: int, mark: tuple[int, int]) -> None:
+    """One of them is about to leave: those before it can still be read from the cache then."""
+    results = [ToolMessage(name, "t", "x") for name in "abc"]
+    messages = (UserMessage("go"), called(*"abc"), *results, UserMessage("and"))
+    body = to_messages_body(ModelRequest(messages=messages, breakpoints=(count,)), model="m", max_tokens=9)
+    marked = [
+        (n, k)
+        for n, message in enumerate(body["messages"])
+        for k, block in enumerate(message["content"])
+        if "cache_control" in block
+    ]
+    assert marked == [mark]

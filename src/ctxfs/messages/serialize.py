@@ -11,7 +11,6 @@ blocks, so that appending never changes what stands before.
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 from ctxfs.errors import TranscriptError
@@ -102,9 +101,9 @@ class MessagesSerializer:
             if content := _sendable(turn.content):
                 messages.append({"role": turn.role, "content": content})
         if cache:
-            ends = _ends(self._turns[: len(messages)], request.breakpoints)
+            marks = _marks(self._turns[: len(messages)], request.breakpoints, self._messages)
             _set_breakpoints(
-                body, ends, {"type": "ephemeral"} if cache_ttl == "5m" else {"type": "ephemeral", "ttl": cache_ttl}
+                body, marks, {"type": "ephemeral"} if cache_ttl == "5m" else {"type": "ephemeral", "ttl": cache_ttl}
             )
         if request.status:
             body["messages"] = _with_status(body["messages"], request.status)
@@ -297,29 +296,44 @@ def _tool_message(block: Block, tool_names: Mapping[str, str]) -> ToolMessage:
     )
 
 
-def _ends(turns: Sequence[_Turn], wanted: Sequence[int] | None) -> list[int]:
-    """Which turns end in a breakpoint; one is left for the system prompt."""
+def _marks(turns: Sequence[_Turn], wanted: Sequence[int] | None, messages: Sequence[Message]) -> list[tuple[int, int]]:
+    """Where breakpoints stand: the number of the turn and of its block; one is left for the system prompt."""
     if wanted is None:
-        users = (n for n in reversed(range(len(turns))) if turns[n].role == "user")
-        return list(islice(users, MAX_BREAKPOINTS - 1))[::-1]
-    # A turn of the assistant can be the one: what stands behind it changes next where a result is about to leave.
-    found = (bisect_right(turns, count, key=lambda turn: turn.end) - 1 for count in wanted)
-    return [n for n in dict.fromkeys(found) if n >= 0][1 - MAX_BREAKPOINTS :]
+        users = [(n, -1) for n, turn in enumerate(turns) if turn.role == "user"]
+        return users[1 - MAX_BREAKPOINTS :]
+    found = dict.fromkeys(_mark_after(turns, count, messages) for count in wanted)
+    return [mark for mark in found if mark[0] >= 0][1 - MAX_BREAKPOINTS :]
 
 
-def _set_breakpoints(body: dict[str, Any], ends: Sequence[int], control: dict[str, str]) -> None:
-    """Mark the ends of system (or tools) and of these turns, which are new values then.
+def _mark_after(turns: Sequence[_Turn], count: int, messages: Sequence[Message]) -> tuple[int, int]:
+    """The last block within the first ``count`` messages, or a little before: a turn of the assistant can end there.
 
-    Each of these ends can be marked: no empty text was let in, and no turn ends in thinking.
+    What follows changes next, where a result is about to leave. Among the results of one turn each is a block, in their
+    order, so the mark stands right before the one that leaves, and those before it need not be written again.
+    """
+    number = bisect_right(turns, count, key=lambda turn: turn.end)
+    if number < len(turns):
+        before = messages[turns[number].start : count]
+        if before and all(isinstance(message, ToolMessage) for message in before):
+            return number, len(before) - 1
+    return number - 1, -1
+
+
+def _set_breakpoints(body: dict[str, Any], marks: Sequence[tuple[int, int]], control: dict[str, str]) -> None:
+    """Mark the ends of system (or tools) and these blocks of turns, which are new values then.
+
+    Each can be marked: no empty text was let in, and no turn ends in thinking.
     """
     for head in ("system", "tools"):
         if body.get(head):
-            body[head] = _marked(body[head], control)
+            body[head] = _marked(body[head], -1, control)
             break
     messages = body["messages"]
-    for n in ends:
-        messages[n] = {**messages[n], "content": _marked(messages[n]["content"], control)}
+    for turn, block in marks:
+        messages[turn] = {**messages[turn], "content": _marked(messages[turn]["content"], block, control)}
 
 
-def _marked(blocks: list[Block], control: dict[str, str]) -> list[Block]:
-    return [*blocks[:-1], {**blocks[-1], "cache_control": control}]
+def _marked(blocks: list[Block], block: int, control: dict[str, str]) -> list[Block]:
+    marked = blocks[:]
+    marked[block] = {**blocks[block], "cache_control": control}
+    return marked
