@@ -67,7 +67,8 @@ def _context(root: Path, kind: type[ContextFileSystem] = ContextFileSystem) -> C
         store=LocalStore(root, SESSION_ID, durability="process"),
         inline_limit_chars=INLINE_LIMIT_CHARS,
     )
-    return Context(fs=fs, keep_recent=KEEP_RECENT, counter=CharsCounter())
+    # Only keep-recent: by price, more could leave in the time that a content is damaged.
+    return Context(fs=fs, keep_recent=KEEP_RECENT, pricing=None, counter=CharsCounter())
 
 
 async def _play(context: Context, made: Session) -> None:
