@@ -93,7 +93,9 @@ WHOLE = textwrap.dedent(
         assert json.loads(ctxfs("demo", folder, "--root", sessions, "--json"))["ok"]
         assert json.loads(ctxfs("sessions", "--root", sessions, "--json"))
         assert json.loads(ctxfs("explain", "last", "--root", sessions, "--json"))["items"]
-        ctxfs("proxy", "--root", sessions, "--", sys.executable, "-c", "pass")
+        asks = "import httpx2, os; assert httpx2.get(os.environ['OPENAI_BASE_URL'] + '/models').status_code == 502"
+        nowhere = "http://127.0.0.1:9"  # a port where nothing listens
+        ctxfs("proxy", "--root", sessions, "--upstream-openai", nowhere, "--", sys.executable, "-c", asks)
         doctor = json.loads(ctxfs("doctor", "--root", sessions, "--json"))
         wanted = set(sys.argv[1:])
         assert not [one for one in doctor["packages"] if one["extra"] in wanted and not one["installed"]], doctor

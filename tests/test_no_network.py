@@ -21,7 +21,7 @@ def forbid(event, args):
 sys.addaudithook(forbid)
 sys.modules.update(dict.fromkeys(sys.argv[1:]))  # these are not installed
 import ctxfs
-from ctxfs.messages import default_counter
+from ctxfs.messages.tokens import default_counter
 
 counter = default_counter()
 print(counter.engine, counter.count("hello world"))
