@@ -351,7 +351,7 @@ def test_a_breakpoint_can_stand_behind_a_reply() -> None:
 def test_a_breakpoint_can_stand_between_the_results_of_a_turn(count: int, mark: tuple[int, int]) -> None:
     """One of them is about to leave: those before it can still be read from the cache then."""
     results = [ToolMessage(name, "t", "x") for name in "abc"]
-    messages = (UserMessage("go"), called(*"abc"), *results, UserMessage("and"))
+    messages: tuple[Message, ...] = (UserMessage("go"), called(*"abc"), *results, UserMessage("and"))
     body = to_messages_body(ModelRequest(messages=messages, breakpoints=(count,)), model="m", max_tokens=9)
     marked = [
         (n, k)

@@ -294,3 +294,14 @@ def test_a_second_bill_of_one_reply_is_not_a_call() -> None:
     bills = [CallMade(number=n, usage=Usage(input_tokens=n), model="m") for n in (1, 2)]
     (call,) = Timeline([added, *bills]).calls
     assert call.bill == bills[0]
+
+
+def test_the_records_before_a_call() -> None:
+    added = [ItemAdded(item=make_item(f"msg_00{n}", AssistantMessage("fine"))) for n in (1, 2)]
+    bills = [CallMade(number=n, usage=Usage(input_tokens=n), model="m") for n in (1, 2)]
+    records = (added[0], bills[0], added[1], bills[1])
+    timeline = Timeline(records)
+    assert timeline.records_before() == records
+    assert len(timeline.records_before(2)) < len(records)
+    with pytest.raises(UnknownCall):
+        timeline.records_before(9)
