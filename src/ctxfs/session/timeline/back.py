@@ -51,7 +51,8 @@ def undone(records: Sequence[Record], change: str | None = None) -> Back:
             raise NotRestorable(change, "there is no such change in this session", done="undone")
         if number in now.undone:
             raise NotRestorable(change, "it was undone already", done="undone")
-        return _undone(records, number, change)
+        back = _undone(records, number, change)
+        return back if back.item_ids else Back(change=change)  # all of it is back already: there is nothing to write
     for number in range(now.changes, 0, -1):
         if number not in now.undone and (back := _undone(records, number, change_id(number))).item_ids:
             return back
