@@ -70,6 +70,19 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         begun.cov_controller.pause()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let each test that is measured start threads of its own.
+
+    A thread that was started while nothing was measured is never measured, and ctxfs keeps its threads for the next
+    call: which lines a run covers would depend on the order of the tests.
+    """
+    if not item.get_closest_marker("no_cover"):
+        from ctxfs.storage import threads
+
+        threads._threads.cache_clear()  # noqa: SLF001 - nobody else ends them, and they end when nothing refers to them
+
+
 def _needs_trio(item: pytest.Item) -> bool:
     """Whether scheduling matters to a test; hypothesis derives the same examples on each event loop."""
     return not item.get_closest_marker("hypothesis") and not SCHEDULES.isdisjoint(item.path.parts)

@@ -10,6 +10,7 @@ from ctxfs.errors import (
     ArchiveTooLarge,
     CorruptJournal,
     MissingExtra,
+    NameTaken,
     NotRestorable,
     OutcomeUnknown,
     SessionDiverged,
@@ -33,6 +34,7 @@ def test_the_tree_in_the_docstring_shows_every_error_below_its_base() -> None:
 
 
 def test_errors_carry_what_they_speak_of() -> None:
+    assert NameTaken("tool_result/t/c1.json").name == "tool_result/t/c1.json"
     missing = MissingExtra("openai", "openai")
     assert (missing.extra, missing.package) == ("openai", "openai")
     assert "pip install 'ctxfs[openai]'" in str(missing)
