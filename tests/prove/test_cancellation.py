@@ -1,9 +1,12 @@
 """Cancelled at any await: no placeholder without its content, and the session goes on. All awaits: ``make prove``."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import anyio
 import pytest
+from anyio import from_thread
+from anyio.lowlevel import current_token
 
 from ctxfs.context.context import Context
 from ctxfs.errors import NameTaken
@@ -77,7 +80,8 @@ async def test_who_waits_for_a_writer_that_is_cancelled_writes_on_his_own() -> N
     with anyio.fail_after(HANGS_S):
         async with anyio.create_task_group() as group:
             first = anyio.CancelScope()
-            store.interrupt = first.cancel
+            # The store works in a thread of its own: the scope is cancelled where it belongs.
+            store.interrupt = partial(from_thread.run_sync, first.cancel, token=current_token())
 
             async def leads() -> None:
                 with first:
