@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from ctxfs.adapters.beside import beside_tokens
 from ctxfs.adapters.extras import needs
@@ -11,8 +11,8 @@ from ctxfs.context.history.history import History
 from ctxfs.context.history.host_cache import HostCache
 from ctxfs.context.history.parts import Part, Replacement
 from ctxfs.context.history.pool import Histories, history_of, require_history
+from ctxfs.context.history.wire_gemini import result_text
 from ctxfs.errors import InvalidToolArguments
-from ctxfs.messages.base import Usage
 from ctxfs.tools.base import Tool
 
 with needs("google_adk"):
@@ -59,14 +59,9 @@ class CtxfsPlugin(BasePlugin):
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
         """Record what was billed."""
-        if (used := llm_response.usage_metadata) is not None and not llm_response.partial:
-            cached = used.cached_content_token_count or 0
-            billed = Usage(
-                input_tokens=max(0, (used.prompt_token_count or 0) - cached),
-                cache_read_input_tokens=cached,
-                output_tokens=(used.candidates_token_count or 0) + (used.thoughts_token_count or 0),
-            )
-            await self.history_in(callback_context).areplied(billed, branch=callback_context.agent_name)
+        used = llm_response.usage_metadata
+        if used is not None and used.prompt_token_count is not None and not llm_response.partial:
+            await self.history_in(callback_context).areplied(used, branch=callback_context.agent_name)
 
     async def after_tool_callback(
         self, *, tool: BaseTool, tool_args: Any, tool_context: Any, result: Any
@@ -74,7 +69,7 @@ class CtxfsPlugin(BasePlugin):
         """Replace a large result before it enters an event."""
         if not self._at_source or tool_args is None:
             return None
-        text, stays = _result(result if isinstance(result, dict) else {"result": result})
+        text, stays = _result_text(result if isinstance(result, dict) else {"result": result})
         if stays:
             return None
         history = self.history_in(tool_context)
@@ -116,11 +111,9 @@ async def _overhead_of(config: types.GenerateContentConfig) -> int:
     return await beside_tokens(to_jsonable_python(beside, exclude_none=True, fallback=str))
 
 
-def _result(response: Mapping[str, Any] | None, media: Any = None) -> tuple[str, bool]:
-    """A tool's response as text, and whether it stays, since it is an error or has media."""
-    given = dict(response or {})
-    text = given.get("result") if given.keys() == {"result"} else None
-    return text if isinstance(text, str) else to_json(given, fallback=str).decode(), "error" in given or bool(media)
+def _result_text(response: Mapping[str, Any] | None, media: Any = None) -> tuple[str, bool]:
+    """``result_text`` of a response that may hold objects, which a tool of Python can return."""
+    return result_text(to_jsonable_python(dict(response or {}), fallback=str), media=media)
 
 
 def _parts_of(contents: Sequence[types.Content]) -> Iterator[Part]:
@@ -131,7 +124,7 @@ def _parts_of(contents: Sequence[types.Content]) -> Iterator[Part]:
             if (call := part.function_call) is not None:
                 yield Part("call", dict(call.args or {}), (i, j), call.id or "", call.name or "")
             elif (response := part.function_response) is not None:
-                text, stays = _result(response.response, getattr(response, "parts", None))
+                text, stays = _result_text(response.response, getattr(response, "parts", None))
                 yield Part("result", text, (i, j), response.id or "", response.name or "", stays)
             elif part.text is not None:
                 yield Part(kind, part.text, (i, j), stays=bool(part.thought))

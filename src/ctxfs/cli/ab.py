@@ -157,8 +157,12 @@ def ab(
     if html is not None:
         write_private(html, comparison_html(comparison, shown))
         sys.stderr.write(for_terminal(f"the page is in {html}\n"))
-    render = comparison_json if as_json else comparison_markdown if markdown else comparison_text
-    text = render(comparison, shown)
+    if as_json:
+        text = comparison_json(comparison, shown)
+    elif markdown:
+        text = comparison_markdown(comparison, shown)
+    else:
+        text = comparison_text(comparison, shown)
     sys.stdout.write(for_terminal(text) if on_terminal() else text)
     if margin is not None and not comparison.meets(margin):
         raise typer.Exit(_NOT_MET)
@@ -198,7 +202,9 @@ class _Program:
         assert isinstance(task.check, tuple)
         if await passes(task, task.check, directory.work):
             return "solved", ""
-        return ("crashed" if code else "unsolved"), (f"exit code {code}" if code else "")
+        if code:
+            return "crashed", f"exit code {code}"
+        return "unsolved", ""
 
 
 def _with_prompt(command: Sequence[str], prompt: str) -> tuple[list[str], bytes]:

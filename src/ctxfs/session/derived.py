@@ -146,7 +146,7 @@ class Derived:
             try:
                 await run_to_completion(partial(self._file.open, in_memory=in_memory))
                 known = await self._up_to_date(session_id, progress)
-                return await run_to_completion(lambda: question(self._file.db, known))  # noqa: B023 - called at once
+                return await run_to_completion(partial(question, self._file.db, known))
             except DAMAGED as error:
                 await run_to_completion(self.close)
                 if is_busy(error):  # others write it for too long: that is no damage

@@ -1,17 +1,15 @@
 """Gemini's ``generateContent`` on loopback, following a script: streaming or not."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ctxfs.errors import InvalidRequest
 from ctxfs.messages.base import Usage
 from ctxfs.messages.messages import AssistantMessage
-from ctxfs.messages.tokens import TokenCounter, count_content
-from ctxfs.testing.loopback import Answer, LoopbackServer
-from ctxfs.testing.prompt_cache import CHARS4, PromptCache
-from ctxfs.testing.scripted import Script
-from ctxfs.testing.server import Broken, Failure, ServerTurn
+from ctxfs.messages.tokens import count_content
+from ctxfs.testing.loopback import Answer
+from ctxfs.testing.server import Broken, Failure, ScriptedServer
 from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["GeminiServer"]
@@ -19,28 +17,13 @@ __all__ = ["GeminiServer"]
 _PATH = re.compile(r"/v1(?:beta|alpha)?/models/([^/:]+):(generateContent|streamGenerateContent|countTokens)$")
 
 
-class GeminiServer(LoopbackServer):
+class GeminiServer(ScriptedServer):
     """Plays the turns of a script (see ``MessagesServer``) at ``url``; calls and results are matched by name and order.
 
     A request that Gemini would refuse is refused with 400 and the reason, kept in ``refusals``; all others are kept in
     ``requests``. Usage counts a cache of every prefix. ``context_window_tokens`` None: no prompt is too long. No key is
     asked for, and calls have no ids, as with Gemini's own API.
     """
-
-    def __init__(
-        self,
-        turns: Iterable[ServerTurn] = (),
-        *,
-        context_window_tokens: int | None = None,
-        counter: TokenCounter = CHARS4,
-    ) -> None:
-        super().__init__()
-        self.requests: list[dict[str, Any]] = []
-        self.refusals: list[str] = []
-        self.script = Script(turns)
-        self._window = context_window_tokens
-        self._counter = counter
-        self._cache = PromptCache(explicit=False, counter=counter)
 
     def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """Check, then play the next turn."""

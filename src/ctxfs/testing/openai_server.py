@@ -1,16 +1,14 @@
 """What the servers of OpenAI's two APIs share: a request is checked, counted, and answered by the next turn."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ctxfs.errors import InvalidRequest
 from ctxfs.messages.base import Usage
 from ctxfs.messages.messages import AssistantMessage
-from ctxfs.messages.tokens import TokenCounter, count_content
-from ctxfs.testing.loopback import Answer, LoopbackServer
-from ctxfs.testing.prompt_cache import CHARS4, PromptCache
-from ctxfs.testing.scripted import Script
-from ctxfs.testing.server import Broken, Failure, ServerTurn
+from ctxfs.messages.tokens import count_content
+from ctxfs.testing.loopback import Answer
+from ctxfs.testing.server import Broken, Failure, ScriptedServer
 from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["OpenAIServer", "Refused", "error_body"]
@@ -25,7 +23,7 @@ class Refused(Exception):
         self.code = code
 
 
-class OpenAIServer(LoopbackServer):
+class OpenAIServer(ScriptedServer):
     """Plays the turns of a script at ``url``, which ends in ``/v1``; a subclass knows one API.
 
     ``requests``: the accepted ones, as they came. ``refusals``: the reason for each of the others.
@@ -33,21 +31,6 @@ class OpenAIServer(LoopbackServer):
 
     path: str
     """The API's path under the server's address."""
-
-    def __init__(
-        self,
-        turns: Iterable[ServerTurn] = (),
-        *,
-        context_window_tokens: int | None = None,
-        counter: TokenCounter = CHARS4,
-    ) -> None:
-        super().__init__()
-        self.requests: list[dict[str, Any]] = []
-        self.refusals: list[str] = []
-        self.script = Script(turns)
-        self._window = context_window_tokens
-        self._counter = counter
-        self._cache = PromptCache(explicit=False, counter=counter)
 
     @property
     def url(self) -> str:

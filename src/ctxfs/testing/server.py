@@ -73,6 +73,28 @@ class Broken:
 ServerTurn = Turn | Failure | Broken | Callable[[dict[str, Any]], Turn | Failure | Broken]
 
 
+class ScriptedServer(LoopbackServer):
+    """Plays the turns of a script; a subclass knows an API whose provider caches every prefix.
+
+    ``requests``: the accepted ones, as they came. ``refusals``: the reason for each of the others.
+    """
+
+    def __init__(
+        self,
+        turns: Iterable[ServerTurn] = (),
+        *,
+        context_window_tokens: int | None = None,
+        counter: TokenCounter = CHARS4,
+    ) -> None:
+        super().__init__()
+        self.requests: list[dict[str, Any]] = []
+        self.refusals: list[str] = []
+        self.script = Script(turns)
+        self._window = context_window_tokens
+        self._counter = counter
+        self._cache = PromptCache(explicit=False, counter=counter)
+
+
 class MessagesServer(LoopbackServer):
     """The Anthropic Messages API on loopback: streaming or not, token counting, and threads that the server keeps.
 

@@ -15,7 +15,7 @@ from ctxfs.context.history.wire import tools_in
 class Provider(NamedTuple):
     """A provider's API. ``path``: where the proxy offers it.
 
-    ``variables``: those that give programs its base URL, with what stands before the paths that they ask for.
+    ``variables``: the environment variables that name its base URL, each with the end that its programs expect.
     """
 
     path: str
@@ -72,7 +72,7 @@ def path_for(provider: str, path: str, upstream: str) -> str:
     """The path under ``upstream`` for what a program asked of the proxy under ``path``.
 
     Programs differ in whether the base URL that they are given ends with the version: Anthropic's SDKs and goose
-    expect one without, OpenAI's SDKs and Vercel's AI SDK one with it. It must stand in the address once.
+    expect one without, OpenAI's SDKs and Vercel's AI SDK one with it. The address has the version once.
     """
     if provider == "gemini":
         return path  # it has several versions, and each program asks for its own

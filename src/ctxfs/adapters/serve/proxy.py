@@ -202,7 +202,8 @@ class Proxy:
                 rest = normal_path(path.removeprefix(head)) if path.startswith(f"{head}/") else None
                 if rest is not None:
                     self.requests += 1
-                    address = f"{self._upstream(name)}{path_for(name, rest, self._upstream(name))}"
+                    upstream = self._upstream(name)
+                    address = f"{upstream}{path_for(name, rest, upstream)}"
                     to = endpoint_at(address) if request.method == "POST" else None
                     return self._refusal(request, rest, to) or await self._forward(request, address, to)
             return _error(404, "not_found_error", "not a path of this proxy")
