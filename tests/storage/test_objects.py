@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -302,6 +303,25 @@ def test_any_chunks_are_enough(commits: int, kept: set[int]) -> None:
     assert (lines(bucket), opened(bucket, clock, write=False).names("")) == before
 
 
+def test_a_damaged_chunk_is_not_needed() -> None:
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    for number in range(20):
+        commit(session, f"f{number}")
+    before = lines(bucket)
+    (key,) = (key for key in bucket.objects if "/k/" in key)
+    head, _, frame = bucket.objects[key].partition(b"\n")
+    for damaged in (
+        head,
+        head + b"\n",
+        head + b"\n" + frame[:-1],
+        head.replace(b'"size":', b'"size":9') + b"\n",
+        b"{}\n",
+    ):
+        bucket.objects[key] = damaged
+        assert lines(bucket) == before
+
+
 def test_chunks_that_lead_furthest_are_read() -> None:
     keys = ["k/000000000000-000000000016", "k/000000000000-000000000064", "k/000000000064-000000000080", "k/x-y"]
     assert chunks_to_read(keys) == [keys[1], keys[2]]
@@ -485,15 +505,37 @@ def test_a_snapshot_is_the_session_as_it_was_opened_in_two_lists() -> None:
 # What takes space ----------------------------------------------------------------------------------------------------
 
 
+def _lines_of_random_text(count: int) -> list[bytes]:
+    """Lines of 400 characters that hardly compress."""
+    random = Random(28)
+    return [b"%s\n" % random.randbytes(200).hex().encode() for _ in range(count)]
+
+
 def test_each_line_is_in_one_summary_at_most() -> None:
-    """A session of many commits takes up at most twice what its segments do."""
+    """Bytes that no compression makes smaller are in the bucket twice: in a segment, and in a summary."""
     bucket, clock = MemoryBucket(), Clock()
     session = opened(bucket, clock)
-    for number in range(1_500):
-        session.commit([], lambda number=number: b"%0400d\n" % number)  # type: ignore[misc]
+    random = Random(28)
+    for _ in range(1_500):
+        session.commit([], lambda: random.randbytes(400))
     segments = sum(len(data) for key, data in bucket.objects.items() if "/s/" in key)
     assert sum(map(len, bucket.objects.values())) <= 2 * segments
-    assert len(lines(bucket)) == 1_500
+    reader = opened(bucket, clock, write=False, create=False)
+    assert len(reader.read_log()) == 1_500 * 400
+
+
+@pytest.mark.parametrize("content", [0, 200])
+def test_a_bucket_holds_at_most_twice_the_log_beside_the_contents(content: int) -> None:
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    written = _lines_of_random_text(1_000)
+    for number, line in enumerate(written):
+        files = [NewFile(name=f"tool_result/Read/call_{number}.json", chunks=[b"c" * content])] if content else []
+        session.commit(files, lambda line=line: line)  # type: ignore[misc]
+    session.close()
+    assert lines(bucket) == [line.decode().strip() for line in written]
+    held = sum(map(len, bucket.objects.values()))
+    assert held <= 2 * sum(map(len, written)) + 1_000 * content
 
 
 def test_a_summary_that_is_deleted_while_it_is_read_is_looked_for_again() -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -59,6 +60,11 @@ AT_ONCE: Final = 8
 
 CHUNK_TRIES: Final = 3
 """So often the chunks are listed again if one of them was deleted meanwhile; then the segments are read."""
+
+
+def random_name() -> str:
+    """Return a name that no other writer or session in a bucket has: short, since it stands in each segment."""
+    return secrets.token_hex(8)
 
 
 def session_prefix(session_id: str) -> str:
@@ -233,9 +239,8 @@ class SegmentRow:
         return Head(
             epoch=(last.epoch if last is not None else 0) + epochs,
             writer=writer,
-            at=self._terms.clock(),
-            nonce=uuid4().hex,
-            identity=last.identity if last is not None and self.log.exists else uuid4().hex,
+            at=round(self._terms.clock(), 3),
+            identity=last.identity if last is not None and self.log.exists else random_name(),
             removed=removed,
             whole=whole,
         )

@@ -12,19 +12,20 @@ A *chunk* holds the steps of many segments, so that opening a session reads few 
 is true of the segments that it covers, no matter who wrote it, and none has to exist. They cover 16 segments, 64, 256
 and so on.
 
-An object is one line of JSON, the head, followed by the bytes that the head's steps refer to.
+A segment is one line of JSON, the head with the rows of its steps, followed by the bytes that these refer to. A chunk
+is one line of JSON, the head, followed by a zstd frame of the same: a line with the rows, and the bytes. Segments are
+not compressed, because contents in them are read by ranges.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from ctxfs.errors import StorageError
+from ctxfs.session.content.compression import compressor, frame_content
 from ctxfs.text.jsontext import codec as json_codec
 
 VERSION: Final = 1
-WHOLE_VERSION: Final = 2
-"""The version of whole segments, which an earlier ctxfs would take for an ordinary commit."""
 FIRST_CHUNK: Final = 16
 GROWTH: Final = 4
 LEVELS: Final = 8
@@ -72,10 +73,10 @@ class Head:
     """A segment's metadata: who wrote it, when, and as which writer of the session.
 
     Args:
-        epoch: counts the writers that took the session, from 1.
+        epoch: counts the writers that took the session, from 1. An epoch is one writer's, which makes one segment at a
+            time: so it recognizes its own segment by its bytes when the answer to its request was lost.
         writer: the writer's random name; empty: it released the session with this segment.
-        at: when it was written, by the writer's clock, in seconds since the epoch.
-        nonce: random, so that a writer recognizes its own segment when the answer to its request was lost.
+        at: when it was written, by the writer's clock, in seconds since 1970, to the millisecond.
         identity: random, and the same in all segments of a session. Another session with the same id, in another bucket
             or after the bucket was emptied, has a different identity.
         removed: the session was removed with this segment, and no longer has what the segments before it hold. A later
@@ -87,7 +88,6 @@ class Head:
     epoch: int
     writer: str
     at: float
-    nonce: str = ""
     identity: str = ""
     removed: bool = False
     whole: bool = False
@@ -137,7 +137,8 @@ def encode(head: Head, steps: Sequence[Step | Draft], fences: Iterable[int] = ()
         row["whole"] = True
     if head.whole or head.removed:
         row["fences"] = list(fences)
-    return _object(row, steps)
+    rows, body = _rows(steps)
+    return b"".join([json_codec.dumps({**row, "steps": rows}), b"\n", *body])
 
 
 def decode(key: str, data: bytes) -> Piece:
@@ -149,48 +150,50 @@ def decode(key: str, data: bytes) -> Piece:
     end = data.find(b"\n") + 1
     try:
         row = json_codec.loads(data[:end])
-        if row["v"] not in {VERSION, WHOLE_VERSION}:
+        if row["v"] != VERSION:
             raise StorageError(f"{key} was written by a later version of ctxfs: install that one")
         head = Head(
             epoch=row["epoch"],
             writer=row["writer"],
             at=row["at"],
-            nonce=row.get("nonce", ""),
             identity=row["session"],
             removed=row.get("removed", False),
             whole=row.get("whole", False),
         )
         covers = (row["start"], row["end"]) if "start" in row else None
-        steps = tuple(_steps(key, row["steps"], data, end))
+        if covers is None:
+            steps = tuple(_steps(key, row["steps"], data, end))
+        else:
+            data = frame_content(memoryview(data)[end:], row["size"])
+            end = data.find(b"\n") + 1
+            steps = tuple(_steps(key, json_codec.loads(data[:end]), data, end))
         return Piece(head, steps, covers, tuple(row.get("fences", ())), row.get("began", 0))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise StorageError(f"{key} is not a segment of a session, or is damaged: {error!r:.80}") from error
 
 
 def _head_row(head: Head) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "v": WHOLE_VERSION if head.whole else VERSION,
+        "v": VERSION,
         "session": head.identity,
         "epoch": head.epoch,
         "writer": head.writer,
         "at": head.at,
     }
-    if head.nonce:
-        row["nonce"] = head.nonce
     if head.removed:
         row["removed"] = True
     return row
 
 
-def _object(head: dict[str, Any], steps: Iterable[Step | Draft]) -> bytes:
-    """One line of JSON, the head with the rows of the steps, and then the bytes of the steps."""
+def _rows(steps: Iterable[Step | Draft]) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """Return the rows of the steps, and the bytes that these refer to, in their order."""
     rows: list[dict[str, Any]] = []
     body: list[bytes] = []
     for step in steps:
         row, data = _row(step)
         rows.append(row)
         body.append(data)
-    return b"".join([json_codec.dumps({**head, "steps": rows}), b"\n", *body])
+    return rows, body
 
 
 def _row(step: Step | Draft) -> tuple[dict[str, Any], bytes]:
@@ -302,13 +305,31 @@ class SegmentLog:
         for first in sorted(self._steps):
             if first >= start:
                 steps += self._steps[first]
-        row = _head_row(replace(self.head, nonce="", whole=False))
+        rows, body = _rows(_joined(steps))
+        content = b"".join([json_codec.dumps(rows), b"\n", *body])
+        row = _head_row(self.head)
+        row["size"] = len(content)
         row["start"] = start
         row["end"] = end
         row["fences"] = [number for number in self.fences if number >= start]
         if self.began:
             row["began"] = self.began if start else end
-        return _object(row, steps)
+        return b"".join([json_codec.dumps(row), b"\n", compressor()(content)])
+
+
+def _joined(steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield the same steps, with one ``Append`` in the place of several that follow each other."""
+    lines: list[bytes] = []
+    for step in steps:
+        if isinstance(step, Append):
+            lines.append(step.data)
+            continue
+        if lines:
+            yield Append(b"".join(lines))
+            lines = []
+        yield step
+    if lines:
+        yield Append(b"".join(lines))
 
 
 def within(parts: Iterable[Located], offset: int, length: int | None) -> Iterator[tuple[Located, int, int]]:

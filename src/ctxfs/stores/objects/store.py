@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
-from uuid import uuid4
 
 from typing_extensions import override
 
@@ -28,7 +27,7 @@ from ctxfs.storage.troubles import TROUBLES
 from ctxfs.stores.answers import GIVE_UP_S, TTL_S, Terms
 from ctxfs.stores.objects.bucket import Bucket, Taken
 from ctxfs.stores.objects.cache import ReadCache
-from ctxfs.stores.objects.row import SESSIONS, SegmentRow
+from ctxfs.stores.objects.row import SESSIONS, SegmentRow, random_name
 from ctxfs.stores.objects.segments import Append, Cut, Delete, Draft, Located, Put, Step
 
 logger = logging.getLogger("ctxfs.stores")
@@ -195,7 +194,7 @@ class ObjectStore(SharedStore, RewritingStore):
 
     def _become_writer(self, *, create: bool) -> bool:
         """Take the next epoch; return whether the previous writer released the session."""
-        me = uuid4().hex
+        me = random_name()
         self._mine.add(me)  # even if the answer is lost
         self._epoch, was_released = self._take(me, create=create)
         self._me = me
