@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ctxfs.cli.app import run
+from ctxfs.testing import GeminiServer
 from needle_agent import PROGRAM, command, looks, loops, server, written
 from patience import HANGS_S
 
@@ -138,3 +139,28 @@ def test_the_program_gets_a_copy_of_the_directory_and_the_prompt(
     assert [path.name for path in given.iterdir()] == ["start.txt"]
     assert run(["ab", str(tasks), "--results", str(tmp_path / "x"), "--", "no-such-program"]) == 2
     assert "no-such-program cannot be run" in capsys.readouterr().err
+
+
+def test_gemini_is_counted_by_the_model_in_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = """
+import json, os, sys, urllib.request
+base = os.environ["GOOGLE_GEMINI_BASE_URL"] + "/v1beta/models/gemini-2.5-pro:"
+contents = [{"role": "user", "parts": [{"text": sys.argv[1]}]}]
+config = {"maxOutputTokens": 100}
+for method, more in (("countTokens", {}), ("generateContent", {"generationConfig": config})):
+    body = json.dumps({"contents": contents, **more}).encode()
+    request = urllib.request.Request(base + method, body, {"content-type": "application/json"})
+    with urllib.request.urlopen(request) as reply:
+        said = json.load(reply)
+open("answer.txt", "w").write(said["candidates"][0]["content"]["parts"][0]["text"])
+"""
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text(json.dumps({"id": "a", "prompt": "say 4", "check": "grep -qx 4 answer.txt"}) + "\n")
+    with GeminiServer(["4"] * 2) as model:
+        options = ["--upstream-gemini", model.url, "--budget", "1", "--json"]
+        assert run(["ab", str(tasks), *options, "--", *command(program)]) == 0
+        assert model.refusals == []
+    found = json.loads(capsys.readouterr().out)
+    assert [(one["solved"], one["calls"]) for one in found["arms"]] == [(1, 1), (1, 1)]
+    assert 0 < found["spent_usd"] < 0.01
+    assert not any(one["unpriced_calls"] or one["unbilled_calls"] for one in found["arms"])

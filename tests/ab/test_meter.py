@@ -104,6 +104,22 @@ def test_a_model_without_prices_is_refused_while_there_is_a_budget(tmp_path: Pat
     results.close()
 
 
+def test_gemini_names_its_model_in_the_path_and_its_limit_in_a_part_of_the_body(tmp_path: Path) -> None:
+    one, results = meter(tmp_path, Budget(5.0))
+    given: dict[str, Any] = {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
+    given["generationConfig"] = {"maxOutputTokens": 100, "candidateCount": 2}
+    call = one.began("gemini", given, json.dumps(given).encode(), place="", model="gemini-2.5-pro")
+    info = known_model("gemini-2.5-pro")
+    assert info is not None
+    assert info.prices is not None
+    prompt = len(json.dumps(given, separators=(",", ":"))) * info.prices.input
+    assert call.reserved_usd == pytest.approx((prompt + 200 * info.prices.output) / 1e6)
+    call.ended(200, ({"promptTokenCount": 20, "candidatesTokenCount": 5}, None), is_whole=True)
+    assert 0 < one.counts.usd < call.reserved_usd
+    assert one.counts.unpriced_calls == 0
+    results.close()
+
+
 def test_the_bound_holds_the_bill_of_a_prompt_that_grows_denser(tmp_path: Path) -> None:
     """A byte is at least as much as a token, and no more is reserved than twice the densest prompt before."""
     one, results = meter(tmp_path, Budget(100.0))

@@ -17,7 +17,7 @@ from anyio import CancelScope, to_thread
 from ctxfs.adapters.serve.proxy import Proxy
 from ctxfs.cli.options import AsJson
 from ctxfs.cli.output import on_terminal, write_private
-from ctxfs.cli.proxy import Anthropic, Command, OpenAI, checked_url
+from ctxfs.cli.proxy import Anthropic, Command, Gemini, OpenAI, checked_url
 from ctxfs.errors import ConfigError
 from ctxfs.lab.ab.arms import Arm, checked_arms
 from ctxfs.lab.ab.commands import exit_code
@@ -122,6 +122,7 @@ def ab(
     markdown: Markdown = False,
     upstream_anthropic: Anthropic = None,
     upstream_openai: OpenAI = None,
+    upstream_gemini: Gemini = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare contexts on your tasks: solved, and the cost.
@@ -148,7 +149,7 @@ def ab(
     )
     if os.sep not in command[0] and shutil.which(command[0]) is None:
         raise ConfigError(f"{command[0]} cannot be run: there is no such program")
-    given = {"anthropic": upstream_anthropic, "openai": upstream_openai}
+    given = {"anthropic": upstream_anthropic, "openai": upstream_openai, "gemini": upstream_gemini}
     upstreams = {name: checked_url(url) for name, url in given.items() if url is not None}
     play = _Program(tuple(command), upstreams)
     compared = partial(run_sessions, read, checked_arms(arms.split(",")), play, settings, command=_identity(command))

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from ctxfs.context.history.views import Api
 
-FREE = ("/count_tokens", "/input_tokens")
+FREE = ("/count_tokens", "/input_tokens", ":countTokens")
 """How the paths of requests end that cost nothing, although they are posted."""
 
 
@@ -30,7 +30,7 @@ class MeteredCall(Protocol):
 class Meter(Protocol):
     """Sees every request for a reply as it is about to be sent; any thread may call it."""
 
-    def began(self, api: Api, body: Mapping[str, Any] | None, content: bytes, *, place: str) -> MeteredCall:
+    def began(self, api: Api, body: Mapping[str, Any] | None, content: bytes, *, place: str, model: str) -> MeteredCall:
         """Take a request that is about to be sent.
 
         Args:
@@ -38,6 +38,7 @@ class Meter(Protocol):
             body: what ``content`` is, decoded; None: it could not be read.
             content: its bytes, perhaps compressed.
             place: the conversation and its branch.
+            model: the model that the path of the request names; "": the body names it.
 
         Raises:
             BudgetSpent: it must not be sent.

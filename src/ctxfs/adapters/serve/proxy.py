@@ -333,8 +333,9 @@ def _forwarded_headers(request: Request) -> list[tuple[str, str]]:
 def _begun(meter: Meter, to: Endpoint, raw: bytes, sent: Sent | None) -> MeteredCall:
     """Tell the meter of a request that is about to be sent. Raises ``BudgetSpent``."""
     if sent is None:
-        return meter.began(to.api, None, raw, place="")
-    return meter.began(to.api, sent.body, sent.content, place=f"{sent.history.session_id} {sent.branch}")
+        return meter.began(to.api, None, raw, place="", model=to.model)
+    place = f"{sent.history.session_id} {sent.branch}"
+    return meter.began(to.api, sent.body, sent.content, place=place, model=to.model)
 
 
 async def _ended(

@@ -18,8 +18,10 @@ from ctxfs.text.jsontext import codec as json_codec
 _MILLION = 1_000_000
 _DENSER = 2.0
 """A prompt may have up to this many times the tokens for a byte of the densest one that was billed in its session."""
-_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-"""Where the three APIs bound a reply, in tokens."""
+_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens")
+"""How the APIs name the bound of a reply, in tokens; Gemini's stands in ``generationConfig``."""
+_REPLIES = ("n", "candidateCount")
+"""How they name the number of replies to one request."""
 _REFUSED = (400, 413, 422)
 """Statuses of a request that is not valid, or too long."""
 _READERS = ("context_read", "context_tail", "context_grep", "get_knowledge_by_", "grep_knowledge", "history_")
@@ -186,7 +188,9 @@ class Meter:
 
     # Before a call ---------------------------------------------------------------------------------------------------
 
-    def began(self, api: Api, body: Mapping[str, Any] | None, content: bytes, *, place: str) -> MeteredCall:
+    def began(
+        self, api: Api, body: Mapping[str, Any] | None, content: bytes, *, place: str, model: str = ""
+    ) -> MeteredCall:
         """Count a request of the wire before it is sent.
 
         Args:
@@ -194,6 +198,7 @@ class Meter:
             body: what is to be sent, decoded; None: it could not be read.
             content: its bytes, perhaps compressed.
             place: the conversation and its branch, which have a prompt cache of their own.
+            model: the model that the path of the request names; "": the body names it.
 
         Raises:
             BudgetSpent: it could cost more than is left; nothing was reserved.
@@ -207,12 +212,10 @@ class Meter:
             if edited is not body:
                 content = json_codec.dumps(edited)
                 given = edited
-        limits = [given[name] for name in _LIMITS if isinstance(given.get(name), int)]
-        replies = given.get("n") if isinstance(given.get("n"), int) else 1
-        model = str(given.get("model", ""))
+        longest, replies = bounds_of(given)
         size = len(content) if body is None else len(json_codec.dumps(given))
-        longest = max(limits, default=None)
-        call = self.reserve(model, size, reply_tokens=longest, replies=replies or 1, place=place)
+        model = model or str(given.get("model", ""))
+        call = self.reserve(model, size, reply_tokens=longest, replies=replies, place=place)
         call.content = content
         return call
 
@@ -340,6 +343,15 @@ class Meter:
             self.counts.read_backs += tool.startswith(_READERS) or (bool(self._stored_in) and self._stored_in in made)
             self.counts.repeated_calls += made in self._made
             self._made.add(made)
+
+
+def bounds_of(body: Mapping[str, Any]) -> tuple[int | None, int]:
+    """The most tokens that a request allows a reply, and how many replies it asks for; None: it sets no limit."""
+    config = body.get("generationConfig")
+    given = {**body, **config} if isinstance(config, Mapping) else body
+    limits = [given[name] for name in _LIMITS if isinstance(given.get(name), int)]
+    replies = [given[name] for name in _REPLIES if isinstance(given.get(name), int)]
+    return max(limits, default=None), max([1, *replies])
 
 
 def billed_usd(given: Mapping[str, Any], usage: Usage, prices: Prices) -> float:
