@@ -46,10 +46,6 @@ _SECONDS = 0.06
 
 _BEGUN = "begun"
 
-_GROUPS = ("TaskHandle", "ToolRunner.run.<locals>.run")
-"""What task groups start. If asyncio cancels such a task before its first step, anyio drops its coroutine, and Python
-warns: the tool was never called."""
-
 Acknowledge = Callable[[str], None]
 Use = Callable[[], Coroutine[Any, Any, None]]
 
@@ -207,7 +203,7 @@ def _play(root: Path, way: str, number: int) -> None:
 
     def warn(message: object, *_: object, **__: object) -> None:
         # Ctrl-C may come between the making of a coroutine and its first step: Python itself warns then.
-        if not WAYS[way][2] and "never awaited" in str(message) and not any(one in str(message) for one in _GROUPS):
+        if not WAYS[way][2] and "never awaited" in str(message):
             os.write(log, f"! {message}\n".encode())
 
     warnings.showwarning = warn

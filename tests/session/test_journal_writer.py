@@ -341,3 +341,36 @@ async def test_a_commit_waits_for_one_that_it_needs_and_that_another_caller_hold
         types = [type(record).__name__ for record in await fs.history()]
         assert types.index("ItemAdded") < types.index("Replaced")
         assert types.count("Stored") == 2
+
+
+class Stopped(MemoryStore):
+    """A store in which Ctrl-C hits each call as often as ``presses`` says."""
+
+    presses = 0
+
+    def _press(self) -> None:
+        if self.presses:
+            self.presses -= 1
+            raise KeyboardInterrupt
+
+    def acquire(self) -> bool:
+        self._press()
+        return super().acquire()
+
+    def commit(self, files: Sequence[NewFile], log: Callable[[], bytes]) -> None:
+        self._press()
+        super().commit(files, log)
+
+
+async def test_what_an_interrupt_kept_from_being_written_is_not_written_for_the_next_caller() -> None:
+    """Its caller still has it, and writes it again: it would be in the journal twice."""
+    stopped = Stopped("session_1")
+    store = ThreadedStore(stopped)
+    await store.open(create=True, write=True)
+    log = JournalWriter(store, "session_1")
+    stopped.presses = 2
+    for number in (1, 2):  # the first is begun, and the second waits until what became of it is known
+        with pytest.raises(KeyboardInterrupt):
+            await log.commit(Commit(records=[call(number)]))
+    await log.commit(Commit(records=[call(3)]))
+    assert [one.number for one in log.state.calls] == [3]

@@ -1,20 +1,22 @@
 """Running the tools that a model calls: side by side, each asked for approval first, each result redacted."""
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from inspect import isawaitable
-
-import anyio
 
 from ctxfs.agent.config import Approve, Redact
 from ctxfs.agent.telemetry.telemetry import SessionTelemetry
 from ctxfs.errors import ConfigError, InvalidToolArguments
 from ctxfs.errors.base import quoted
 from ctxfs.messages.messages import ToolCall, check_content
+from ctxfs.storage.task_group import TaskGroup, is_own_cancellation
 from ctxfs.tools.base import RunningCall, Tool, ToolResult, told
 
 _log = logging.getLogger("ctxfs.agent")
+
+_CANCELLED = "CancelledError: something that the tool waited for was cancelled"
 
 
 class ToolRunner:
@@ -49,20 +51,13 @@ class ToolRunner:
         A tool that fails, and a call that is denied or names no tool, have an error as their result. If a callback
         raises, the other calls are cancelled, and its error is raised.
         """
-        failures: list[Exception] = []
 
         async def run(index: int, call: ToolCall) -> None:
-            try:
-                results[index] = await self._result(call, replace(at, call_id=call.id))
-            except Exception as error:  # noqa: BLE001 - raised below, by itself and not in a group
-                failures.append(error)
-                group.cancel_scope.cancel()
+            results[index] = await self._result(call, replace(at, call_id=call.id))
 
-        async with anyio.create_task_group() as group:
+        async with TaskGroup() as group:
             for index, call in enumerate(calls):
                 group.start_soon(run, index, call)
-        if failures:
-            raise failures[0]
 
     async def _result(self, call: ToolCall, running: RunningCall) -> ToolResult:
         async def result() -> ToolResult:
@@ -103,6 +98,10 @@ class ToolRunner:
             return _error(str(error))
         except Exception as error:  # noqa: BLE001 - it is the result, and the model decides what to do
             return _error(f"{type(error).__name__}: {told(error)}")
+        except asyncio.CancelledError as error:
+            if not is_own_cancellation(error):
+                raise
+            return _error(_CANCELLED)
 
 
 def _error(text: str) -> ToolResult:

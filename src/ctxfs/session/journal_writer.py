@@ -265,8 +265,10 @@ class JournalWriter(JournalReader):
                         self._queue[:0] = [other for other in batch if not (other.done or other in own)]
                         raise
                     await self._write_index_if_due()
-        except Exception:  # another event loop has the session, or what was begun earlier cannot be settled
-            self._queue = [other for other in self._queue if other not in own]
+        except BaseException:  # their caller holds what was not written, and will write it again
+            for pending in own:
+                pending.done = True
+            self._queue = [pending for pending in self._queue if not pending.done]
             raise
 
     async def _write(self, commits: Sequence[_Pending]) -> None:

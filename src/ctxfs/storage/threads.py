@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache, wraps
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 import anyio
 from anyio import to_thread
@@ -87,12 +87,21 @@ def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
     return run
 
 
-async def _safely(work: Coroutine[Any, Any, T], left: "asyncio.Future[None]", *, is_leaving: bool) -> T:
+class _Exit(NamedTuple):
+    """What ended uninterrupted work: it is raised by the caller, since a task that raises it ends the event loop."""
+
+    error: KeyboardInterrupt | SystemExit
+
+
+async def _safely(work: Coroutine[Any, Any, T], left: "asyncio.Future[None]", *, is_leaving: bool) -> T | _Exit:
     """Mark the task in which ``work`` runs as one that nobody cancels."""
     _safe.set(asyncio.current_task())
     _left.set(left)
     _leaving.set(is_leaving)
-    return await work
+    try:
+        return await work
+    except (KeyboardInterrupt, SystemExit) as error:
+        return _Exit(error)
 
 
 def _is_leaving() -> bool:
@@ -319,15 +328,23 @@ def _threads(_process: int, number: int | None) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(number, thread_name_prefix="ctxfs")
 
 
-async def _result(work: "asyncio.Future[T]", left: "asyncio.Future[None] | None" = None) -> T:
+async def _result(
+    work: "asyncio.Future[T] | asyncio.Future[T | _Exit]", left: "asyncio.Future[None] | None" = None
+) -> T:
     """The result of ``work`` when it has ended; a cancellation that arrived in the meantime is raised instead.
 
     ``left``: done as soon as a cancellation has arrived.
     """
     cancelled = await _until_one([work], left)
+    failure = None if work.cancelled() else work.exception()
+    if cancelled is not None and (work.cancelled() or failure is not None):
+        raise cancelled from failure
+    outcome = work.result()
+    if isinstance(outcome, _Exit):
+        raise outcome.error
     if cancelled is not None:
-        raise cancelled from (None if work.cancelled() else work.exception())
-    return work.result()
+        raise cancelled
+    return outcome
 
 
 async def _until_done(

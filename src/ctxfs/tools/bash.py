@@ -29,6 +29,7 @@ from ctxfs.messages.names import path_of, safe_name
 from ctxfs.session.content.growing import GrowingLog
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.task_group import TaskGroup
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.text.jsontext.validate import is_json
 from ctxfs.text.steps import run_in_steps
@@ -214,7 +215,7 @@ class _Command:
     async def _until_end(self, process: anyio.abc.Process, timeout_s: float) -> bool:
         """Let the command run, and take in what it prints; True when its time ran out."""
         drained = anyio.Event()
-        async with anyio.create_task_group() as group:
+        async with TaskGroup() as group:
             group.start_soon(self._pump, process, drained)
             with anyio.move_on_after(timeout_s) as in_time:
                 await process.wait()
@@ -224,7 +225,7 @@ class _Command:
                     await process.wait()
             _kill_group(process, signal.SIGKILL)
             await self._drain(drained)
-            group.cancel_scope.cancel()
+            group.cancel()
         return in_time.cancelled_caught
 
     async def _drain(self, drained: anyio.Event) -> None:

@@ -17,6 +17,7 @@ from ctxfs.errors import InvalidToolArguments, SessionError, StorageError
 from ctxfs.errors.base import described
 from ctxfs.messages.messages import Block
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.task_group import TaskGroup
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import Tool, ToolResult, told
 from ctxfs.tools.retrieval import retrieval_tools
@@ -138,11 +139,11 @@ async def serve_stdio(server: Server, incoming: BinaryIO | None = None, outgoing
                 await to_thread.run_sync(_write, answers, answer)
 
     try:
-        async with anyio.create_task_group() as tasks:
+        async with TaskGroup() as tasks:
             while line := await to_thread.run_sync(lines.readline, abandon_on_cancel=True):
                 if line.strip():
                     tasks.start_soon(respond, line)
-    except* BrokenPipeError:
+    except BrokenPipeError:
         _log.info("the client has closed the connection")
 
 

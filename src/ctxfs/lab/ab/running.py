@@ -24,6 +24,7 @@ from ctxfs.lab.ab.report import Comparison
 from ctxfs.lab.ab.results import Header, Outcome, Results, SessionResult
 from ctxfs.lab.ab.session import Metered, Session
 from ctxfs.lab.ab.tasks import Task, checked_tasks, fingerprint
+from ctxfs.storage.task_group import TaskGroup
 
 _log = logging.getLogger("ctxfs.lab")
 
@@ -142,12 +143,9 @@ class _Running:
 
     async def all(self) -> None:
         """Play until no pair is left, or none that can be afforded."""
-        try:
-            async with anyio.create_task_group() as workers:
-                for _ in range(self._settings.parallel):
-                    workers.start_soon(self._work)
-        except BaseExceptionGroup as group:
-            raise group.exceptions[0] from group  # one of them says enough, and in its own words
+        async with TaskGroup() as workers:
+            for _ in range(self._settings.parallel):
+                workers.start_soon(self._work)
 
     async def _work(self) -> None:
         for pair in self._pairs:

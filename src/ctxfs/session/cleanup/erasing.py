@@ -32,6 +32,7 @@ from ctxfs.session.records import ContentRemoved, Record
 from ctxfs.storage.base import read_log_now
 from ctxfs.storage.port import FileSystem
 from ctxfs.storage.sessions import SessionStores, session_ids
+from ctxfs.storage.task_group import TaskGroup
 from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.storage.urls import resolved_stores
@@ -262,7 +263,7 @@ async def _sharing(session_id: str, found: Held, item_ids: Collection[str], stor
             except Exception as error:  # noqa: BLE001 - it may share the content all the same
                 sharing.append(f"{name} ({problem_of(name, error)})")
 
-    async with anyio.create_task_group() as group:
+    async with TaskGroup() as group:
         for name in await session_ids(stores):
             if name != session_id:
                 group.start_soon(look, name)

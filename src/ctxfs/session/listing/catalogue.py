@@ -18,6 +18,7 @@ from ctxfs.storage.base import is_hidden
 from ctxfs.storage.local import is_session
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import ListingStores, SessionFound, SessionStores
+from ctxfs.storage.task_group import TaskGroup
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.version import __version__
@@ -182,7 +183,7 @@ async def _read_all(
             if progress is not None:
                 progress(len(read), len(sessions))
 
-    async with anyio.create_task_group() as group:
+    async with TaskGroup() as group:
         for found in sessions:
             group.start_soon(add, found)
     return read

@@ -11,6 +11,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from ctxfs.errors import CtxfsError, ToolError, WorkLimitReached
 from ctxfs.session.content.reader import LONGEST_RUN_BLOCKS, BlockRange, ContentReader
+from ctxfs.storage.task_group import TaskGroup
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.search.lines import FoundLine, LineSearch, SearchedPart, Stopped, search_part
@@ -109,7 +110,7 @@ async def _search_together(reader: ContentReader, runs: Iterator[BlockRange], se
     """Search runs in a few worker threads, as long as something is wanted."""
     numbered, failure = enumerate(runs), None
     send, receive = anyio.create_memory_object_stream[tuple[int, SearchedPart | CtxfsError]]()
-    async with receive, anyio.create_task_group() as group:
+    async with receive, TaskGroup() as group:
         for _ in range(_SEARCHERS):
             group.start_soon(_search_runs, reader, numbered, search, send.clone())
         send.close()
@@ -121,7 +122,7 @@ async def _search_together(reader: ContentReader, runs: Iterator[BlockRange], se
                     await _add(search, part)
                 if search.done or failure is not None:
                     break
-        group.cancel_scope.cancel()
+        group.cancel()
     if failure is not None:
         raise failure
 
