@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from ctxfs.errors import ConfigError, StorageError, StoreRefused
+from ctxfs.errors import ConfigError, NotStored, StorageError, StoreRefused
 from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.stores import Bucket, ObjectStore, open_bucket
 
@@ -93,6 +93,21 @@ def test_a_server_that_is_not_reached() -> None:
         lambda: list(bucket(endpoint).keys(""))
     )
     assert "set AWS_ALLOW_HTTP=true" in said(lambda: list(bucket(endpoint, allow_http=False).keys("")))
+
+
+def test_what_the_environment_says_of_the_client_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``options`` come before the environment, and that before our own time-outs."""
+    for name, value in OPTIONS.items():
+        monkeypatch.setenv(f"AWS_{name.upper()}", value)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    with answering(404, "<Error><Code>NoSuchKey</Code></Error>") as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        with pytest.raises(NotStored):
+            open_bucket("s3://b/p").get("k")
+        refused = open_bucket("s3://b/p", {"client_options": {"allow_http": False}})
+        assert "the endpoint is not valid" in said(lambda: refused.get("k"))
+        monkeypatch.setenv("AWS_TIMEOUT", "long")
+        assert "long" in said(lambda: open_bucket("s3://b/p"), ConfigError)
 
 
 def test_a_url_that_names_no_bucket() -> None:

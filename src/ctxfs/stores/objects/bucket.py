@@ -24,6 +24,23 @@ _ANSWERS: Final[dict[str, Any]] = {
 }
 """How long obstore waits for an answer, and repeats what may be repeated; its own time-out of 30 s is longer than a
 commit is repeated, so that one silent answer would leave the outcome unknown."""
+_PREFIXES: Final = {"s3": "AWS_", "s3a": "AWS_", "gs": "GOOGLE_", "az": "AZURE_", "azure": "AZURE_", "abfs": "AZURE_"}
+"""What the settings of a kind of store begin with in the environment, by the scheme of its URL."""
+_CLIENT_OPTIONS: Final = (
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "http1_only",
+    "http2_only",
+    "pool_idle_timeout",
+    "pool_max_idle_per_host",
+    "proxy_ca_certificate",
+    "proxy_excludes",
+    "proxy_url",
+    "timeout",
+    "user_agent",
+)
+"""obstore reads these from the environment only where it is given no ``client_options``, and it is given time-outs."""
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "file": {"mkdir": True, "automatic_cleanup": True},
     "memory": {},
@@ -70,8 +87,8 @@ def open_bucket(url: str, options: Mapping[str, Any] | None = None) -> Bucket:
 
     A directory that does not exist is created when the first object is written.
     ``options`` are obstore's for that kind of store, such as ``endpoint`` or ``client_options``; settings that they
-    leave out come from the environment, as with the providers' own tools. A request without an answer ends after 8
-    seconds, unless ``client_options`` has another ``timeout``: it should be less than half of the ``give_up_s`` of the
+    leave out come from the environment, as with the providers' own tools (AWS_ENDPOINT_URL, AWS_ALLOW_HTTP …). A request
+    without an answer ends after 8 seconds, unless ``client_options`` or AWS_TIMEOUT has another ``timeout``: it should be less than half of the ``give_up_s`` of the
     sessions. On a slow network a longer one leaves more time for a segment, which has up to 8 MB.
 
     Raises:
@@ -95,12 +112,26 @@ def _obstore() -> Any:
 def _store_at(url: str, options: Mapping[str, Any] | None) -> Any:
     obstore = _obstore()
     try:
-        settings = {**_DEFAULTS.get(url.partition(":")[0], _ANSWERS), **(options or {})}
+        given = dict(options or {})
+        settings = {**_DEFAULTS.get(url.partition(":")[0], _ANSWERS), **given}
         if "client_options" in settings:
-            settings["client_options"] = {**_ANSWERS["client_options"], **settings["client_options"]}
+            settings["client_options"] = {
+                **_ANSWERS["client_options"],
+                **_client_options_of(url, os.environ),
+                **given.get("client_options", {}),
+            }
         return obstore.store.from_url(url, **settings)
     except (obstore.exceptions.BaseError, TypeError, ValueError) as error:
         raise ConfigError(f"{url!r} cannot be opened as an object store: {_reason(error)}") from error
+
+
+def _client_options_of(url: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of obstore's client that the environment sets, such as AWS_ALLOW_HTTP."""
+    prefix = _PREFIXES.get(urlsplit(url).scheme)
+    if prefix is None:
+        return {}
+    names = {option: f"{prefix}{option.upper()}" for option in _CLIENT_OPTIONS}
+    return {option: environment[name] for option, name in names.items() if name in environment}
 
 
 class ObstoreBucket(Bucket):
