@@ -138,6 +138,20 @@ def test_clocks_that_disagree_cost_politeness_only() -> None:
     assert lines(bucket) == ["a"]
 
 
+def test_without_a_lease_no_clock_keeps_a_session() -> None:
+    bucket = MemoryBucket()
+    for now in (2_000.0004, 1_000.0, 1_000.0):
+        session = ObjectStore(bucket, "session", ttl_s=0, clock=lambda now=now: now)  # type: ignore[misc]
+        assert session.open(create=True, write=True).epoch
+
+
+def test_the_time_of_a_commit_is_not_after_it() -> None:
+    bucket = MemoryBucket()
+    for now in (2_000.0009, 2_030.0009):
+        session = ObjectStore(bucket, "session", ttl_s=30, clock=lambda now=now: now)  # type: ignore[misc]
+        assert session.open(create=True, write=True).epoch
+
+
 def test_a_session_that_was_let_go_of_is_taken_at_once() -> None:
     bucket, clock = MemoryBucket(), Clock()
     first = opened(bucket, clock)

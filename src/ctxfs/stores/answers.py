@@ -34,7 +34,8 @@ class Terms:
     """How long to wait for another writer, and for an answer.
 
     Args:
-        ttl_s: for how many seconds after its last commit a writer that did not release the session keeps it.
+        ttl_s: for how many seconds after its last commit a writer that did not release the session keeps it; 0:
+            it may be taken over at once.
         give_up_s: for how many seconds a request without an answer is repeated.
         clock: gives seconds since the epoch; used for leases only, which safety does not depend on.
         sleep: waits between two tries.

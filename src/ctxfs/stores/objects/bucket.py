@@ -87,9 +87,10 @@ def open_bucket(url: str, options: Mapping[str, Any] | None = None) -> Bucket:
 
     A directory that does not exist is created when the first object is written.
     ``options`` are obstore's for that kind of store, such as ``endpoint`` or ``client_options``; settings that they
-    leave out come from the environment, as with the providers' own tools (AWS_ENDPOINT_URL, AWS_ALLOW_HTTP …). A request
-    without an answer ends after 8 seconds, unless ``client_options`` or AWS_TIMEOUT has another ``timeout``: it should be less than half of the ``give_up_s`` of the
-    sessions. On a slow network a longer one leaves more time for a segment, which has up to 8 MB.
+    leave out come from the environment, as with the providers' own tools (AWS_ENDPOINT_URL, AWS_ALLOW_HTTP …). A
+    request without an answer ends after 8 seconds, unless ``client_options`` or AWS_TIMEOUT has another ``timeout``: it
+    should be less than half of the ``give_up_s`` of the sessions. On a slow network a longer one leaves more time for a
+    segment, which has up to 8 MB.
 
     Raises:
         MissingExtra: obstore is not installed.

@@ -239,7 +239,7 @@ class SegmentRow:
         return Head(
             epoch=(last.epoch if last is not None else 0) + epochs,
             writer=writer,
-            at=round(self._terms.clock(), 3),
+            at=int(self._terms.clock() * 1_000) / 1_000,  # not rounded up: a lease must not seem to begin later
             identity=last.identity if last is not None and self.log.exists else random_name(),
             removed=removed,
             whole=whole,

@@ -28,7 +28,7 @@ from ctxfs.stores.answers import GIVE_UP_S, TTL_S, Terms
 from ctxfs.stores.objects.bucket import Bucket, Taken
 from ctxfs.stores.objects.cache import ReadCache
 from ctxfs.stores.objects.row import SESSIONS, SegmentRow, random_name
-from ctxfs.stores.objects.segments import Append, Cut, Delete, Draft, Located, Put, Step
+from ctxfs.stores.objects.segments import Append, Cut, Delete, Draft, Head, Located, Put, Step
 
 logger = logging.getLogger("ctxfs.stores")
 
@@ -80,7 +80,8 @@ class ObjectStore(SharedStore, RewritingStore):
         bucket: where the sessions are; see ``open_bucket``.
         session_id: the id of the session.
         ttl_s: the lease: how many seconds after its last commit a writer that did not release the session may be
-            taken over. It only avoids needless take-overs: correctness does not depend on it, nor on any clock.
+            taken over; 0: at once. It only avoids needless take-overs: correctness does not depend on it, nor on any
+            clock.
         give_up_s: for how many seconds a request that gets no answer is repeated before ``OutcomeUnknown`` is raised.
         cache: keeps pages that were read on this machine's disk; None: each page is a request.
         clock: gives this machine's time, in seconds since the epoch.
@@ -214,7 +215,7 @@ class ObjectStore(SharedStore, RewritingStore):
             self._check_exists(create=create)
             last = self._row.log.head
             is_others = last is not None and last.writer and last.writer not in self._mine
-            if last is not None and is_others and self._terms.clock() < last.at + self._terms.ttl_s:
+            if last is not None and is_others and self._has_lease(last):
                 holder = f"writer {last.writer}, which wrote less than {self._terms.ttl_s:g} s ago"
                 raise SessionLocked(self._session_id, holder)
             head = self._row.next_head(me, epochs=1)
@@ -224,6 +225,12 @@ class ObjectStore(SharedStore, RewritingStore):
                 continue  # another writer was faster
             self._row.cover_full_rows()
             return head.epoch, last is not None and not last.writer
+
+    def _has_lease(self, last: Head) -> bool:
+        """Whether the writer of the last segment may not be taken over yet."""
+        if not self._terms.ttl_s:
+            return False  # whatever the clocks of two machines say
+        return self._terms.clock() < last.at + self._terms.ttl_s
 
     def _is_free(self) -> bool:
         """Whether the last segment that is known released the session."""
