@@ -5,6 +5,7 @@ For each library that takes an HTTP client, such as the SDKs of Anthropic, OpenA
 
 import importlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, closing
 from functools import cache, partial
 from types import TracebackType
 from typing import Any, Self
@@ -13,24 +14,26 @@ from anyio import CancelScope, to_thread
 
 from ctxfs.adapters.serve.bodies import TooLarge
 from ctxfs.adapters.serve.calls import Endpoint, endpoint_at, thread_of
+from ctxfs.adapters.serve.reading import ReadingTurns
 from ctxfs.adapters.serve.rewriting import MOST_REFUSAL_BYTES, REFUSED, Rewriting, Sent
 from ctxfs.adapters.serve.savings import Savings
 from ctxfs.agent.llm.sse import UsageReader
 from ctxfs.context.history.history import History
 from ctxfs.context.history.pool import Histories, history_of, require_history
 from ctxfs.errors import ConfigError
+from ctxfs.errors.checks import require_int
 
 __all__ = ["history_transport"]
 
 _LIBRARIES = ("httpx", "httpx2")
 
 
-def history_transport(history: History | Histories, *, inner: Any = None) -> Any:
+def history_transport(history: History | Histories, *, reading_turns: int = 0, inner: Any = None) -> Any:
     """Return a transport for a ``Client`` or an ``AsyncClient`` of ``httpx`` or ``httpx2``; see ``HistoryTransport``.
 
     It is typed as ``Any``, since the two libraries have types of their own for the same thing.
     """
-    return HistoryTransport(history, inner=inner)
+    return HistoryTransport(history, reading_turns=reading_turns, inner=inner)
 
 
 class HistoryTransport:
@@ -39,26 +42,31 @@ class HistoryTransport:
     It knows the Messages API, Chat Completions, the Responses API and Gemini's by the end of a request's path. Other
     requests, and replies, pass through unchanged. One transport may serve several clients, and several threads.
 
-    Give the model ``history.tools`` among its tools, and answer their calls with ``history.run_tool``: a request with
-    tools, but without one that could open what was replaced, has nothing new replaced.
+    Give the model ``history.tools`` among its tools, and answer their calls with ``history.run_tool``; or set
+    ``reading_turns``. A request with tools, but without one that could open what was replaced, has nothing new
+    replaced.
 
     Args:
         history: the session of one conversation; or ``Histories``, with a session for each conversation that a request
             names (its headers ``x-session-id`` or ``session_id``, ``prompt_cache_key``, ``metadata.user_id``).
+        reading_turns: how many turns in which the model only reads back are answered inside of a request that has
+            tools: the reading tools are added to it, and each turn is a call that is billed. The reply is given out
+            when its last turn has ended, also if it is streamed. 0: the program offers the tools, and answers.
         inner: the transport that sends the requests, such as ``httpx2.HTTPTransport(verify=…)``; None makes the
             library's own, with its defaults, for each kind of client.
 
     Raises:
-        ConfigError: ``history`` is neither of the two.
+        ConfigError: ``history`` is neither of the two; ``reading_turns`` is negative, or not a number.
 
     """
 
-    def __init__(self, history: History | Histories, *, inner: Any = None) -> None:
+    def __init__(self, history: History | Histories, *, reading_turns: int = 0, inner: Any = None) -> None:
         require_history(history, many=True)
+        require_int("reading_turns", reading_turns, at_least=0)
         self.history = history
         self._inner = inner
         self._made: dict[str, Any] = {}
-        self._rewriting = Rewriting(self._history_of)
+        self._rewriting = Rewriting(self._history_of, reading=ReadingTurns(reading_turns) if reading_turns else None)
 
     @property
     def savings(self) -> Savings:
@@ -86,19 +94,34 @@ class HistoryTransport:
             return inner.handle_request(request)
         raw = request.read()
         sent = self._rewritten(raw, to, request.headers)
-        response = inner.handle_request(self._outgoing(request, raw, sent))
-        if sent is not None and response.status_code in REFUSED:
-            beginning = _Beginning(response.stream)
-            encodings = response.headers.get("content-encoding")
-            if not self._rewriting.mends(sent, response.status_code, beginning.read(), encodings):
-                response.stream = _stream_of(request, beginning)
+        while True:
+            response, sent = self._exchanged(inner, request, raw, sent)
+            if sent is None or not response.is_success:
                 return response
-            response.close()
-            sent = self._rewritten(raw, to, request.headers)
-            response = inner.handle_request(self._outgoing(request, raw, sent))
-        if sent is not None and response.is_success:
-            response.stream = _stream_of(request, _Heard(response.stream, partial(self._rewriting.billed, sent)))
-        return response
+            encodings = response.headers.get("content-encoding")
+            if not self._rewriting.reads(sent, encodings):
+                response.stream = _stream_of(request, _Heard(response.stream, partial(self._rewriting.billed, sent)))
+                return response
+            with closing(response):
+                reply = b"".join(response.stream)
+            following = self._rewriting.read_on(sent, reply, encodings)
+            if not isinstance(following, Sent):
+                return _read_response(request, response, following)
+            sent = following
+
+    def _exchanged(self, inner: Any, request: Any, raw: bytes, sent: Sent | None) -> tuple[Any, Sent | None]:
+        """Send a request, and once more if it is refused for a reason that can be mended; what was sent at last."""
+        response = inner.handle_request(self._outgoing(request, raw, sent))
+        if sent is None or response.status_code not in REFUSED:
+            return response, sent
+        beginning = _Beginning(response.stream)
+        encodings = response.headers.get("content-encoding")
+        if not self._rewriting.mends(sent, response.status_code, beginning.read(), encodings):
+            response.stream = _stream_of(request, beginning)
+            return response, sent
+        response.close()
+        sent = self._rewriting.again(sent)
+        return inner.handle_request(self._outgoing(request, raw, sent)), sent
 
     # Asynchronous clients --------------------------------------------------------------------------------------------
 
@@ -111,21 +134,36 @@ class HistoryTransport:
             return await inner.handle_async_request(request)
         raw = await request.aread()
         sent = await to_thread.run_sync(self._rewritten, raw, to, request.headers)
-        response = await inner.handle_async_request(self._outgoing(request, raw, sent))
-        if sent is not None and response.status_code in REFUSED:
-            beginning = _Beginning(response.stream)
-            refusal = await beginning.aread()
-            encodings = response.headers.get("content-encoding")
-            mends = partial(self._rewriting.mends, sent, response.status_code, refusal, encodings)
-            if not await to_thread.run_sync(mends):
-                response.stream = _stream_of(request, beginning)
+        while True:
+            response, sent = await self._aexchanged(inner, request, raw, sent)
+            if sent is None or not response.is_success:
                 return response
-            await response.aclose()
-            sent = await to_thread.run_sync(self._rewritten, raw, to, request.headers)
-            response = await inner.handle_async_request(self._outgoing(request, raw, sent))
-        if sent is not None and response.is_success:
-            response.stream = _stream_of(request, _Heard(response.stream, partial(self._rewriting.billed, sent)))
-        return response
+            encodings = response.headers.get("content-encoding")
+            if not self._rewriting.reads(sent, encodings):
+                response.stream = _stream_of(request, _Heard(response.stream, partial(self._rewriting.billed, sent)))
+                return response
+            async with aclosing(response):
+                reply = b"".join([piece async for piece in response.stream])
+            following = await to_thread.run_sync(self._rewriting.read_on, sent, reply, encodings)
+            if not isinstance(following, Sent):
+                return _read_response(request, response, following)
+            sent = following
+
+    async def _aexchanged(self, inner: Any, request: Any, raw: bytes, sent: Sent | None) -> tuple[Any, Sent | None]:
+        """``_exchanged``, awaited."""
+        response = await inner.handle_async_request(self._outgoing(request, raw, sent))
+        if sent is None or response.status_code not in REFUSED:
+            return response, sent
+        beginning = _Beginning(response.stream)
+        refusal = await beginning.aread()
+        encodings = response.headers.get("content-encoding")
+        mends = partial(self._rewriting.mends, sent, response.status_code, refusal, encodings)
+        if not await to_thread.run_sync(mends):
+            response.stream = _stream_of(request, beginning)
+            return response, sent
+        await response.aclose()
+        sent = await to_thread.run_sync(self._rewriting.again, sent)
+        return await inner.handle_async_request(self._outgoing(request, raw, sent)), sent
 
     # Both ------------------------------------------------------------------------------------------------------------
 
@@ -188,7 +226,18 @@ class HistoryTransport:
 
 
 def _endpoint_of(request: Any) -> Endpoint | None:
-    return endpoint_at(request.url.path) if request.method == "POST" else None
+    if request.method != "POST":
+        return None
+    return endpoint_at(request.url.path, request.url.query.decode("ascii"))
+
+
+def _read_response(request: Any, response: Any, reply: bytes) -> Any:
+    """``response`` with ``reply`` as its whole content, which is not compressed."""
+    dropped = ("content-length", "content-encoding", "transfer-encoding")
+    headers = [(name, value) for name, value in response.headers.multi_items() if name not in dropped]
+    extensions = {name: value for name, value in response.extensions.items() if name != "network_stream"}
+    library = _library_of(request)
+    return library.Response(response.status_code, headers=headers, content=reply, extensions=extensions)
 
 
 def _library_of(request: Any) -> Any:

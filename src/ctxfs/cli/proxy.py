@@ -90,6 +90,17 @@ Gemini = Annotated[
     ),
 ]
 
+ReadingTurns = Annotated[
+    int,
+    typer.Option(
+        "--reading-turns",
+        min=0,
+        metavar="N",
+        help="Offer the tools that read back to the model, and answer up to N turns of reading inside of a request; 0: "
+        "the program's own tools read.",
+    ),
+]
+
 
 def proxy(
     command: Command,
@@ -101,6 +112,7 @@ def proxy(
     read_tool: ReadTool = None,
     window: Window = None,
     preview_above_tokens: PreviewAbove = DEFAULT_PREVIEW_ABOVE_TOKENS,
+    reading_turns: ReadingTurns = 0,
     upstream_anthropic: Anthropic = None,
     upstream_openai: OpenAI = None,
     upstream_gemini: Gemini = None,
@@ -130,6 +142,7 @@ def proxy(
         anyio.run(find_session, place, session) if session == "last" else session,
         stores_of(place),
         one_session=session is not None,
+        reading_turns=reading_turns,
     )
     beside = {} if store is None else {STORE_VARIABLE: store}
     with _quiet() as noted, running:

@@ -10,6 +10,9 @@ _AT_ONCE_BYTES = 1 << 20
 """A decompressor gives out its output in pieces of this size, so that the limit is asked between them."""
 
 
+_ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate", "zstd"})
+
+
 class TooLarge(ValueError):
     """A body has more bytes than may be taken into memory."""
 
@@ -30,6 +33,11 @@ async def whole_body(pieces: AsyncIterator[bytes], limit: int) -> bytes:
     if len(body) > limit:
         raise TooLarge(f"the body has more than {limit:,} bytes")
     return body
+
+
+def can_unpack(encodings: str | None) -> bool:
+    """Whether ``unpacked`` knows all of these encodings."""
+    return _ENCODINGS.issuperset(encoding.strip() for encoding in (encodings or "").lower().split(","))
 
 
 def unpacked(raw: bytes, encodings: str | None, limit: int) -> bytes:

@@ -46,26 +46,33 @@ PROVIDERS: Mapping[str, Provider] = {
 _ENDS: Mapping[str, Api] = {"/v1/messages": "messages", "/chat/completions": "chat", "/responses": "responses"}
 """How the paths of requests for a reply end, at whatever address: gateways and clouds have paths of their own."""
 
-_GEMINI_PATH = re.compile(r"/models/([^/:]+):(?:generateContent|streamGenerateContent)$")
+_GEMINI_PATH = re.compile(r"/models/([^/:]+):(generateContent|streamGenerateContent)$")
 
 
 class Endpoint(NamedTuple):
-    """What a request for a reply is sent to. ``model``: the model that the path names; "": the body names it."""
+    """What a request for a reply is sent to.
+
+    ``model``: the model that the path names; "": the body names it. ``reads``: whether its reply can be read here; a
+    stream of Gemini's that is no server-sent events cannot.
+    """
 
     api: Api
     model: str = ""
+    reads: bool = True
 
 
 _SESSION_HEADERS = ("x-session-id", "session_id", "session-id", "conversation_id")
 
 
-def endpoint_at(path: str) -> Endpoint | None:
+def endpoint_at(path: str, query: str = "") -> Endpoint | None:
     """What a request to ``path`` of any server asks; None if it is passed through, such as one to count tokens."""
     for end, api in _ENDS.items():
         if path.endswith(end):
             return Endpoint(api)
     found = _GEMINI_PATH.search(path)
-    return None if found is None else Endpoint("gemini", unquote(found[1]))
+    if found is None:
+        return None
+    return Endpoint("gemini", unquote(found[1]), reads=found[2] == "generateContent" or "alt=sse" in query)
 
 
 def path_for(provider: str, path: str, upstream: str) -> str:

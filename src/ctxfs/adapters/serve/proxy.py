@@ -28,6 +28,7 @@ from starlette.types import ASGIApp
 from ctxfs.adapters.serve.bodies import TooLarge, beginning_of, whole_body
 from ctxfs.adapters.serve.calls import PROVIDERS, Endpoint, endpoint_at, normal_path, path_for, thread_of
 from ctxfs.adapters.serve.metering import FREE, Meter, MeteredCall
+from ctxfs.adapters.serve.reading import ReadingTurns
 from ctxfs.adapters.serve.rewriting import MOST_BODY_BYTES, MOST_REFUSAL_BYTES, REFUSED, Rewriting, Sent
 from ctxfs.adapters.serve.savings import Savings
 from ctxfs.agent.llm.sse import UsageReader
@@ -73,6 +74,15 @@ class _Forwarded(StreamingResponse):
         ]
         return forwarded
 
+    @classmethod
+    def read(cls, answer: httpx2.Response, reply: bytes) -> Response:
+        """The answer with ``reply`` as its whole content, which is not compressed."""
+        forwarded = Response(reply, answer.status_code)
+        replaced = (*_NOT_FORWARDED, "content-encoding")
+        kept = [(name.lower(), value) for name, value in answer.headers.raw]
+        forwarded.raw_headers += [(name, value) for name, value in kept if name.decode("latin-1") not in replaced]
+        return forwarded
+
 
 @dataclass(slots=True)
 class Proxy:
@@ -89,6 +99,8 @@ class Proxy:
         one_session: all requests belong to ``session_id``, whatever conversation they name.
         each_tool_keeps: how many results of each tool stay, as ``keep_recent`` for the tools that requests name; None:
             only what ``settings`` say.
+        reading_turns: how many turns in which the model only reads back are answered inside of a request that has
+            tools; 0: the program answers all calls.
         meter: sees each request for a reply before it is sent, and may refuse it; other requests that may cost
             something are refused then. None: nothing is refused.
 
@@ -105,6 +117,7 @@ class Proxy:
     store: SessionStores | str | None = None
     one_session: bool = False
     each_tool_keeps: int | None = None
+    reading_turns: int = 0
     meter: Meter | None = None
     requests: int = 0
     savings: Savings = field(default_factory=Savings)
@@ -123,7 +136,8 @@ class Proxy:
             self.settings = {**_ELSEWHERE, **self.settings}
         self.session_id = History(self.session_id, store=self._stores, **self.settings).session_id
         self.settings = {**self.settings, "on_event": self._happened}
-        self._rewriting = Rewriting(self._history_of, self.savings)
+        reading = ReadingTurns(self.reading_turns) if self.reading_turns else None
+        self._rewriting = Rewriting(self._history_of, self.savings, reading)
 
     def _happened(self, event: ContextEvent) -> None:
         if isinstance(event, Evicted):
@@ -204,7 +218,8 @@ class Proxy:
                     self.requests += 1
                     upstream = self._upstream(name)
                     address = f"{upstream}{path_for(name, rest, upstream)}"
-                    to = endpoint_at(address) if request.method == "POST" else None
+                    query = request.scope["query_string"].decode("ascii")
+                    to = endpoint_at(address, query) if request.method == "POST" else None
                     return self._refusal(request, rest, to) or await self._forward(request, address, to)
             return _error(404, "not_found_error", "not a path of this proxy")
 
@@ -245,18 +260,40 @@ class Proxy:
         raw = await whole_body(request.stream(), MOST_BODY_BYTES)
         headers = dict(request.headers)
         sent = await to_thread.run_sync(self._rewriting.rewrite, raw, to, headers)
-        answer, metered = await self._send_call(request, url, raw, sent, to)
-        if sent is not None and answer.status_code in REFUSED:
-            pieces = answer.aiter_raw()
-            refusal = await beginning_of(pieces, MOST_REFUSAL_BYTES)
-            encodings = answer.headers.get("content-encoding")
-            await _ended(metered, answer.status_code, None, is_whole=True)
-            if not await to_thread.run_sync(self._rewriting.mends, sent, answer.status_code, refusal, encodings):
-                return _Forwarded.of(answer, _all_of(refusal, pieces))
-            await answer.aclose()
-            sent = await to_thread.run_sync(self._rewriting.rewrite, raw, to, headers)
+        while True:
             answer, metered = await self._send_call(request, url, raw, sent, to)
-        return _Forwarded.of(answer, self._answer(answer, sent, metered))
+            if sent is not None and answer.status_code in REFUSED:
+                pieces = answer.aiter_raw()
+                refusal = await beginning_of(pieces, MOST_REFUSAL_BYTES)
+                encodings = answer.headers.get("content-encoding")
+                await _ended(metered, answer.status_code, None, is_whole=True)
+                if not await to_thread.run_sync(self._rewriting.mends, sent, answer.status_code, refusal, encodings):
+                    return _Forwarded.of(answer, _all_of(refusal, pieces))
+                await answer.aclose()
+                sent = await to_thread.run_sync(self._rewriting.again, sent)
+                answer, metered = await self._send_call(request, url, raw, sent, to)
+            encodings = answer.headers.get("content-encoding")
+            if sent is None or not answer.is_success or not self._rewriting.reads(sent, encodings):
+                return _Forwarded.of(answer, self._answer(answer, sent, metered))
+            following = await self._read_on(answer, sent, metered)
+            if isinstance(following, bytes):
+                return _Forwarded.read(answer, following)
+            sent = following
+
+    async def _read_on(self, answer: httpx2.Response, sent: Sent, metered: MeteredCall | None) -> Sent | bytes:
+        """Take a whole reply: the request for the next turn, or the reply for the program."""
+        heard = UsageReader()
+        is_whole = False
+        try:
+            reply = await whole_body(answer.aiter_raw(), MOST_BODY_BYTES)
+            heard.feed(reply)
+            is_whole = True
+        finally:
+            with CancelScope(shield=True):
+                await answer.aclose()
+                await _ended(metered, answer.status_code, heard.bill(), is_whole=is_whole)
+        encodings = answer.headers.get("content-encoding")
+        return await to_thread.run_sync(self._rewriting.read_on, sent, reply, encodings)
 
     async def _send_call(
         self, request: Request, url: str, raw: bytes, sent: Sent | None, to: Endpoint

@@ -3,13 +3,16 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ctxfs.adapters.serve.bodies import TooLarge, unpacked
+from ctxfs.adapters.serve.bodies import TooLarge, can_unpack, unpacked
 from ctxfs.adapters.serve.calls import Endpoint, branch_of
+from ctxfs.adapters.serve.reading import LAST, NO_MORE, Reading, ReadingTurns, answered
+from ctxfs.adapters.serve.replies import FORMATS, Call, reply_in, written
 from ctxfs.adapters.serve.savings import Savings
 from ctxfs.agent.llm.bound_thinking import ThinkingDropper, beta_headers
+from ctxfs.agent.llm.sse import UsageReader
 from ctxfs.context.history.history import History
 from ctxfs.context.history.parts import Edits
 from ctxfs.context.history.views import VIEWS
@@ -17,6 +20,7 @@ from ctxfs.errors import ConfigError, CtxfsError, SessionError, StorageError
 from ctxfs.messages.base import Usage
 from ctxfs.messages.overflow import too_long
 from ctxfs.text.jsontext import codec as json_codec
+from ctxfs.tools.base import ToolResult
 
 _log = logging.getLogger("ctxfs.adapters")
 
@@ -40,15 +44,25 @@ Bill = tuple[dict[str, Any], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request that was rewritten, or could have been. ``content``: the bytes to send for ``body``."""
+    """A request that was rewritten, or could have been.
+
+    Args:
+        asked: the request before anything in it was replaced, with the reading tools if they are offered here.
+        body: the request to send.
+        content: its bytes.
+        reading: the reading inside of this request; None: the program answers the calls of all tools.
+
+    """
 
     to: Endpoint
     history: History
     branch: str
     model: str
     edits: Edits
+    asked: Mapping[str, Any]
     body: Mapping[str, Any]
     content: bytes
+    reading: Reading | None = None
 
 
 @dataclass(slots=True)
@@ -56,10 +70,12 @@ class Rewriting:
     """Rewrites requests for replies, and records what the answers say. Its methods may be called in any thread.
 
     ``history_of`` returns the history that a request belongs to, by the request's model, headers and body.
+    ``reading``: answers the calls of the reading tools; None: the program does.
     """
 
     history_of: Callable[[str, Mapping[str, str], Mapping[str, Any]], History]
     savings: Savings = field(default_factory=Savings)
+    reading: ReadingTurns | None = None
     _dropper: ThinkingDropper = field(default_factory=ThinkingDropper)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -92,11 +108,84 @@ class Rewriting:
         model = to.model or str(body.get("model", ""))
         branch = branch_of(body, parts)
         history = self.history_of(model, headers, body)
-        new, edits = history.rewritten(to.api, body, branch=branch)
+        asked, reading = body, None
+        if self.reading is not None and to.reads:
+            tools = [tool.schema for tool in history.tools]
+            asked, reading = self.reading.begun(to.api, body, history.session_id, tools)
+        new, edits = history.rewritten(to.api, asked, branch=branch)
         if to.api == "messages":
             new = self._dropper.asking(new)
         content = raw if new is body else json_codec.dumps(new)
-        return Sent(to, history, branch, model, edits, new, content)
+        return Sent(to, history, branch, model, edits, asked, new, content, reading)
+
+    def again(self, sent: Sent) -> Sent:
+        """The request once more, with what was decided since ``sent``; nothing is replaced if that is not possible."""
+        try:
+            new, edits = sent.history.rewritten(sent.to.api, sent.asked, branch=sent.branch)
+        except CtxfsError as error:
+            self._problem(f"{type(error).__name__}: a later turn of the request could not be rewritten")
+            new, edits = sent.asked, sent.edits
+        if sent.to.api == "messages":
+            new = self._dropper.asking(new)
+        content = sent.content if new is sent.body else json_codec.dumps(new)
+        return replace(sent, edits=edits, body=new, content=content)
+
+    def reads(self, sent: Sent, encodings: str | None) -> bool:
+        """Whether the reply to ``sent`` is read here; what is compressed in an unknown way, unasked, passes."""
+        return sent.reading is not None and can_unpack(encodings)
+
+    def read_on(self, sent: Sent, raw: bytes, encodings: str | None) -> Sent | bytes:
+        """Take the reply to ``sent``: the request for the next turn, or the reply for the program.
+
+        The bill is recorded. ``encodings``: how ``raw`` is compressed; the reply for the program never is.
+
+        Raises:
+            ValueError: ``raw`` is damaged.
+
+        """
+        raw = unpacked(raw, encodings, MOST_BODY_BYTES)
+        heard = UsageReader()
+        heard.feed(raw)
+        self.billed(sent, heard.bill())
+        reply = reply_in(raw)
+        if reply is None or sent.reading is None or self.reading is None:
+            return raw
+        api, reading, session = sent.to.api, sent.reading, sent.history.session_id
+        form = FORMATS[api]
+        try:
+            items = form.items_of(reply)
+        except (AttributeError, LookupError, TypeError, ValueError):  # it is no reply of this API
+            return raw
+        calls = [call for item in items for call in form.calls_in(item)]
+        own = [call for call in calls if call.name in reading.own]
+        if not own:
+            self.reading.keep(api, session, reading, items, ())
+            return raw
+        if len(own) == len(calls) and reading.left >= 0:
+            return self._next_turn(sent, [*items], own)
+        if len(own) < len(calls):  # the program answers the others, and its next request gets these answers too
+            with self._lock:
+                self.savings.reading_turns += 1
+            answers = answered(api, [(call, _result(sent.history, call)) for call in own])
+            self.reading.keep(api, session, reading, items, answers)
+        return written(api, reply, form.without(reply, reading.own))
+
+    def _next_turn(self, sent: Sent, items: list[Any], own: list[Call]) -> Sent:
+        """The request with what the model asked to read; once too much was read, without the reading tools."""
+        assert self.reading is not None
+        assert sent.reading is not None
+        left = sent.reading.left - 1
+        if left < 0:
+            results = [(call, ToolResult(NO_MORE, is_error=True)) for call in own]
+        else:
+            results = [(call, _result(sent.history, call)) for call in own]
+            with self._lock:
+                self.savings.reading_turns += 1
+        added = [*items, *answered(sent.to.api, results, note=LAST if left == 0 else "")]
+        removed = sent.reading.own if left < 0 else frozenset[str]()
+        asked = self.reading.continued(sent.to.api, sent.asked, added, removed)
+        reading = replace(sent.reading, left=left, read=(*sent.reading.read, *added))
+        return self.again(replace(sent, asked=asked, reading=reading))
 
     def headers_of(self, sent: Sent, raw: bytes, headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """The headers to send with ``sent``, made of those that came with ``raw``; their names are lower-case."""
@@ -151,3 +240,11 @@ class Rewriting:
     def _problem(self, reason: str) -> None:
         with self._lock:
             self.savings.problem(reason)
+
+
+def _result(history: History, call: Call) -> ToolResult:
+    """What the model gets of a call of a reading tool."""
+    try:
+        return history.run_tool(call.name, call.arguments)
+    except CtxfsError as error:  # the model can do something else; the program must not fail
+        return ToolResult(f"Error: {error}", is_error=True)

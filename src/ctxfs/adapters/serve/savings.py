@@ -15,10 +15,12 @@ class Savings:
     ``calls``: how many requests for a reply were rewritten, or could have been; ``heard``: how many of them were
     billed. ``replaced``: the ids of the contents that were replaced. ``sent_tokens`` and ``freed_tokens``: the size of
     the prompts, and how much larger they would have been, in the provider's tokens. ``usd`` and ``whole_usd``: what the
-    calls cost, and what they would have cost; only for models whose prices are known.
+    calls cost, and what they would have cost; only for models whose prices are known. ``reading_turns``: how often the
+    model read back inside of a request; each of these turns is a call too.
     """
 
     calls: int = 0
+    reading_turns: int = 0
     heard: int = 0
     replaced: list[str] = field(default_factory=list)
     sent_tokens: int = 0
@@ -65,6 +67,8 @@ class Savings:
             whole = self.sent_tokens + self.freed_tokens
             part = f"{self.freed_tokens:,} of {whole:,} prompt tokens were not sent ({self.freed_tokens / whole:.0%})"
             lines.append(f"{part}{self._dollars()}")
+        if self.reading_turns:
+            lines.append(f"{plural(self.reading_turns, 'reading turn')} answered inside of the program's requests")
         lines += [f"{plural(count, 'request')} sent unchanged: {reason}" for reason, count in self.problems.items()]
         return lines
 
