@@ -527,6 +527,8 @@ def unlikely(found: Mapping[str, Sequence[Played]]) -> list[str]:
     wrong = []
     if solved[first] < len(found[first]) or extra[first]:
         wrong.append("with everything in the request, each task is solved without an extra call")
+    if solved["ctxfs"] < solved[first]:
+        wrong.append("ctxfs: what left can be opened, and what was opened stays while it is read")
     for name in (truncated, cut, cleared):
         policy = next(one for one, kept in PLAIN.items() if kept is name)
         if solved[policy] >= solved[first]:

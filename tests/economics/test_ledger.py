@@ -186,6 +186,13 @@ def test_after_a_rewrite_of_the_context_nothing_of_it_is_cached() -> None:
     assert ledger.saved == saved
 
 
+def test_after_a_rewrite_of_the_context_ages_count_on() -> None:
+    ledger = with_one(item("a")).evicted(["a"]).read_back("a", [item("b", 900)]).replied([10])
+    ledger.read_back("a", [item("c", 900)])
+    ledger.rebuilt([3_000, item("b", 900), 10, item("c", 900), item("d")])
+    assert [(held.id, held.came, held.used) for held in ledger.held.values()] == [("b", 1, 2), ("c", 2, 2), ("d", 1, 1)]
+
+
 def test_what_is_back_in_the_context_cannot_be_read_back_any_more() -> None:
     ledger = with_one(item("a")).evicted(["a"])
     assert sum(ledger.open_read_backs.sums.values()) > 0

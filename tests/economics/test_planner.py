@@ -97,6 +97,36 @@ def test_what_no_request_has_carried_stays_after_a_rewrite_of_the_context_too() 
     assert plan(ledger.replied([1])).item_ids == ("a", "b")
 
 
+def test_pages_that_are_read_one_after_the_other_stay_until_the_reading_ends() -> None:
+    ledger = Ledger(parameters=BOLD).added([3_000, item("a", 60_000)]).replied([10]).evicted(["a"])
+    for number in range(3):
+        ledger.read_back("a", [item(f"page {number}", 1_000)])
+        assert not plan(ledger)
+        assert [decision.why for decision in decisions(ledger)] == [Why.YOUNG] * number + [Why.NEW]
+        ledger.replied([10])
+    assert plan(ledger.copy()).item_ids == ("page 0", "page 1", "page 2")
+    ledger.read_back("a", [])  # a page whose placeholder would save nothing is a part of the reading too
+    assert not plan(ledger)
+    ledger.replied([10])
+    assert plan(ledger).item_ids == ("page 0", "page 1", "page 2")
+
+
+def test_a_page_that_is_read_later_begins_another_reading() -> None:
+    ledger = Ledger(parameters=BOLD).added([3_000, item("a", 60_000)]).replied([10]).evicted(["a"])
+    ledger.read_back("a", [item("first", 1_000)]).replied([10])
+    ledger.added([5]).replied([10])
+    ledger.read_back("a", [item("second", 1_000)])
+    assert (ledger.held["first"].used, ledger.reading) == (1, ["second"])
+
+
+def test_a_page_that_left_in_the_middle_of_a_reading_is_not_missed() -> None:
+    ledger = Ledger(parameters=BOLD).added([3_000, item("a", 60_000)]).replied([10]).evicted(["a"])
+    ledger.read_back("a", [item("first", 1_000)]).replied([10]).evicted(["first"])
+    ledger.read_back("a", [item("second", 1_000)])
+    assert list(ledger.held) == ["second"]
+    assert ledger.copy().reading == ["first", "second"]
+
+
 # Batches -------------------------------------------------------------------------------------------------------------
 
 

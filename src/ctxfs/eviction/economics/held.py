@@ -40,6 +40,7 @@ class Held:
     Args:
         candidate: what it is.
         came: the calls that were made before it came.
+        used: the calls that were made before it was last used; its age counts from there.
         saved_tokens: what its placeholder would save.
         hazard: the read-backs that a call would ask of it at the age of one call; they fall as 1 / age.
         tokens_after: what stands between it and the next held item, and stays.
@@ -47,6 +48,7 @@ class Held:
 
     candidate: Candidate
     came: int
+    used: int
     saved_tokens: int
     hazard: float
     tokens_after: int = 0
@@ -68,8 +70,8 @@ class ItemBlock:
 
     ``tokens``: with what stands between them; ``lead`` of them stand before the first that is not pinned.
     Of the items that are not pinned: ``free``, from the end on, ``saved``
-    and ``hazard`` in all, ``saved_calls``, the sum of what each saves times ``came``, the ``least`` and the ``most``
-    patience, and when the ``oldest`` and the ``newest`` of them came.
+    and ``hazard`` in all, ``saved_calls``, the sum of what each saves times ``used``, the ``least`` and the ``most``
+    patience, and when the ``oldest`` and the ``newest`` of them were last used.
     """
 
     __slots__ = (
@@ -103,13 +105,13 @@ class ItemBlock:
                 break
             self.lead += held.candidate.tokens + held.tokens_after
         self.saved = sum([h.saved_tokens for h in self.free])
-        self.saved_calls = sum([h.saved_tokens * h.came for h in self.free])
+        self.saved_calls = sum([h.saved_tokens * h.used for h in self.free])
         self.hazard = sum([h.hazard for h in self.free])
         patience = [h.patience for h in self.free]
         self.least = min(patience, default=float("inf"))
         self.most = max(patience, default=0.0)
-        self.newest = max([h.came for h in self.free], default=0)
-        self.oldest = min([h.came for h in self.free], default=0)
+        self.newest = max([h.used for h in self.free], default=0)
+        self.oldest = min([h.used for h in self.free], default=0)
         self.is_summed = True
 
 
@@ -124,7 +126,7 @@ class Chain:
         """A copy that may change without this one."""
         other = Chain()
         for block in self._blocks:
-            items = [Held(h.candidate, h.came, h.saved_tokens, h.hazard, h.tokens_after) for h in block.items]
+            items = [Held(h.candidate, h.came, h.used, h.saved_tokens, h.hazard, h.tokens_after) for h in block.items]
             other._blocks.append(ItemBlock(items))
             other.by_id.update([(h.id, h) for h in items])
         return other
@@ -164,6 +166,11 @@ class Chain:
         held.candidate = candidate
         held.saved_tokens = candidate.tokens - candidate.placeholder_tokens
         held.patience = held.hazard / held.saved_tokens
+        held.block.is_summed = False
+
+    def use(self, held: Held, calls: int) -> None:
+        """Note that an item was used after so many calls."""
+        held.used = calls
         held.block.is_summed = False
 
     def take_out(self, stays: Mapping[str, int]) -> None:

@@ -29,7 +29,7 @@ def read_backs_in(age: int, calls: int) -> float:
 
 @dataclass(slots=True)
 class OpenReadBacks:
-    """The hazards of what was evicted, summed by the call that it came before; old sums join."""
+    """The hazards of what was evicted, summed by the call from which they are expected; old sums join."""
 
     sums: dict[int, float] = field(default_factory=dict)
 
@@ -69,7 +69,9 @@ class Ledger:
         spent: what the calls would have cost without eviction.
         saved: how much less they did cost, rewrites and read-backs counted in.
         cache_expires_at: when the provider forgets the prefix, on the caller's clock; None: not before the next call.
-        left: by id, the items that were evicted: when they came, and their hazard.
+        reading: the pages that the model has read one after the other, in calls that follow each other.
+        read_at: the calls that were made before the last of these pages came.
+        left: by id, the items that were evicted: the call from which their read-backs are expected, and their hazard.
         open_read_backs: what may still be read back of all that was evicted or previewed.
         rewritten_tokens: how much of what was sent the next request writes again, for what was evicted.
         misses: how many of the last calls found less than half of what the cache was believed to hold.
@@ -89,6 +91,8 @@ class Ledger:
     spent: float = 0.0
     saved: float = 0.0
     cache_expires_at: float | None = None
+    reading: list[str] = field(default_factory=list)
+    read_at: int = -1
     left: dict[str, tuple[int, float]] = field(default_factory=dict)
     open_read_backs: OpenReadBacks = field(default_factory=OpenReadBacks)
     rewritten_tokens: int = 0
@@ -99,6 +103,7 @@ class Ledger:
     def copy(self) -> "Ledger":
         """A ledger that knows the same, and may change without this one."""
         other = copy.copy(self)
+        other.reading = self.reading.copy()
         other.left = self.left.copy()
         other.open_read_backs = OpenReadBacks(self.open_read_backs.sums.copy())
         other.chain = self.chain.copy()
@@ -122,6 +127,8 @@ class Ledger:
 
     def read_back(self, item_id: str, parts: Iterable[Candidate | int] = ()) -> Self:
         """Take in what the model read back of an item; if it was not evicted, these are parts like any other."""
+        parts = tuple(parts)
+        self._read_on([part.id for part in parts if isinstance(part, Candidate)])
         shown = self.held.get(item_id)
         if item_id not in self.left and (shown is None or not shown.candidate.hidden_tokens):
             return self.added(parts)
@@ -203,9 +210,11 @@ class Ledger:
             elif not held.candidate.pinned:
                 self.gone_tokens += saved
                 rewritten = passed
-            self.left[held.id] = (held.came, held.hazard)
-            if not held.candidate.hidden_tokens:  # what a preview hides was counted when it came
-                self.open_read_backs.add(held.came, held.hazard)
+            if held.candidate.hidden_tokens:  # what a preview hides was counted when it came
+                self.left[held.id] = (held.came, held.hazard)
+            else:
+                self.left[held.id] = (held.used, held.hazard)
+                self.open_read_backs.add(held.used, held.hazard)
         self.chain.take_out({one: self.held[one].candidate.placeholder_tokens for one in leaving})
         whole_prompt = rates.rewrites_all and rewritten > self.new_tokens
         again = max(0, (self.total_tokens if whole_prompt else rewritten) - self.new_tokens)
@@ -246,7 +255,7 @@ class Ledger:
     def rebuilt(self, parts: Iterable[Candidate | int], *, unchanged_tokens: int = 0) -> Self:
         """The context was rewritten as ``parts``, behind its first ``unchanged_tokens``; all else is kept."""
         known = min(unchanged_tokens, self.total_tokens - self.new_tokens)
-        came = {item_id: held.came for item_id, held in self.held.items()}
+        known_items = dict(self.held)
         self.chain = Chain()
         self.total_tokens = 0
         self.new_tokens = 0
@@ -256,7 +265,7 @@ class Ledger:
         self.reply_is_last = False
         self.is_detour = False
         self.rewritten_tokens = 0
-        self._append(parts, came=self.calls - 1, known=came)
+        self._append(parts, came=self.calls - 1, known=known_items)
         self.new_tokens -= known
         for item_id in self.held.keys() & self.left.keys():  # it is back
             self._is_back(item_id)
@@ -341,10 +350,14 @@ class Ledger:
         """Whether no reply has followed the item yet: the model has not seen it. A preview stays for one reply more."""
         return held.came + (held.candidate.hidden_tokens > 0) >= self.calls
 
+    def is_in_use(self, held: Held) -> bool:
+        """Whether the item is new, or no reply has followed its last use yet."""
+        return held.used + (held.candidate.hidden_tokens > 0) >= self.calls
+
     # Bookkeeping -----------------------------------------------------------------------------------------------------
 
-    def _append(self, parts: Iterable[Candidate | int], *, came: int, known: Mapping[str, int] | None = None) -> None:
-        """These stand at the end of the context now; ``known``: when those came that were there before."""
+    def _append(self, parts: Iterable[Candidate | int], *, came: int, known: Mapping[str, Held] | None = None) -> None:
+        """These stand at the end of the context now; ``known``: those that were there before."""
         parameters = self.parameters
         for part in parts:
             tokens = part if isinstance(part, int) else part.tokens
@@ -354,17 +367,35 @@ class Ledger:
                 self.chain.followed_by(tokens)
                 continue
             hazard = parameters.hazard(part.kind, tokens + part.hidden_tokens)
-            age_of = came if known is None else known.get(part.id, came)
-            self.chain.append(Held(part, age_of, tokens - part.placeholder_tokens, hazard))
+            before = None if known is None else known.get(part.id)
+            held = Held(part, came, came, tokens - part.placeholder_tokens, hazard)
+            if before is not None:
+                held.came = before.came
+                held.used = before.used
+            self.chain.append(held)
             if part.hidden_tokens and not part.is_counted and known is None:
                 # A preview hides the rest from the first request on: that is saved, and may be read back.
                 self.gone_new_tokens += part.hidden_tokens
                 self.open_read_backs.add(came, hazard)
         self.changes += 1
 
+    def _read_on(self, pages: Iterable[str]) -> None:
+        """These pages come now. Those that were read just before them stay as long: they are one reading.
+
+        A model that reads a long content page by page needs them together, and would ask for the first ones again.
+        """
+        if self.calls - self.read_at > 1:
+            self.reading = []
+        for page in self.reading:
+            held = self.held.get(page)
+            if held is not None:
+                self.chain.use(held, self.calls)
+        self.reading += pages
+        self.read_at = self.calls
+
     def _is_back(self, item_id: str) -> None:
-        came, hazard = self.left.pop(item_id)
-        self.open_read_backs.add(came, -hazard)
+        since, hazard = self.left.pop(item_id)
+        self.open_read_backs.add(since, -hazard)
 
     def _next_request(self) -> tuple[float, float]:
         """What the next request costs without eviction, and as the context is."""

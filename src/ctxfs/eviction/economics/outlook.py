@@ -17,7 +17,7 @@ def decisions(ledger: Ledger, *, now: float | None = None) -> tuple[EvictionDeci
     terms = Terms(ledger, cold=ledger.is_cold(now))
     found = []
     for item_id, held in ledger.held.items():
-        age = terms.at(held.came).calls
+        age = terms.at(held.used).calls
         waits = max(0.0, held.patience * terms.ripe_age - age)
         why = leaving.get(item_id) or _why_it_stays(ledger, held, is_ripe=not waits)
         decided = EvictionDecision(

@@ -58,13 +58,13 @@ def plan(ledger: Ledger, *, now: float | None = None) -> EconomicPlan:
 
 
 def _evictions(items: Iterable[Held], why: Why, *, seen_once: int | None) -> list[Eviction]:
-    """The items as evictions; those that came before the call ``seen_once`` left for that, if the cache is warm."""
+    """The items as evictions; those last used before the call ``seen_once`` left for that, if the cache is warm."""
     new = tuple.__new__  # that of a named tuple takes half as long again, and thousands may leave at once
     seen_why = Why.SEEN if why is Why.BATCH else why
     found: list[Eviction] = []
     for held in items:
         c = held.candidate
-        said = seen_why if held.came == seen_once else why
+        said = seen_why if held.used == seen_once else why
         found.append(new(Eviction, (c.id, c.tokens, c.placeholder_tokens, said)))
     return found
 
@@ -103,29 +103,31 @@ class Terms:
         self.price = ledger.read_back_price(prompt_tokens)
         self.weight = ledger.parameters.read_back_weight * self.price  # what a read-back counts
         self.ripe_age = self.weight / rates.read  # of an item whose patience is 1
-        self.seen_once = None if rates.rewrites_all else self.calls - 1  # when those came that only a reply follows
+        self.seen_once = (
+            None if rates.rewrites_all else self.calls - 1
+        )  # when those were used that only a reply follows
         self._ages: dict[int, _Age] = {}
 
-    def at(self, came: int) -> _Age:
-        """What counts of the age of an item that came after so many calls."""
-        found = self._ages.get(came)
+    def at(self, used: int) -> _Age:
+        """What counts of the age of an item that was last used after so many calls."""
+        found = self._ages.get(used)
         if found is None:
-            age = max(1, self.calls - came + 1)
+            age = max(1, self.calls - used + 1)
             read_backs = read_backs_in(age, self.horizon)
             soon, later, latest = (log((age + calls) / age) for calls in _LOOKS)
             joins = self.horizon / read_backs / self.ripe_age if self.ripe_age else inf
-            found = self._ages[came] = _Age(age, read_backs, joins, soon, later, latest)
+            found = self._ages[used] = _Age(age, read_backs, joins, soon, later, latest)
         return found
 
     def loss(self, held: Held) -> float:
         """What an item's eviction is expected to lose over the horizon, without the rewrite; below 0 it gains."""
-        risk = held.hazard * self.weight * self.at(held.came).read_backs
+        risk = held.hazard * self.weight * self.at(held.used).read_backs
         return risk - held.saved_tokens * self.read * self.horizon
 
     def gain_at_once(self, held: Held, *, is_sent: bool) -> float:
         """What such an item gains before its rewrite: it need not be written, or not again when a batch takes it."""
         staying = self.stay_cost if is_sent else self.stay_cost + self.write
-        return held.saved_tokens * staying - held.hazard * self.weight * self.at(held.came).read_backs
+        return held.saved_tokens * staying - held.hazard * self.weight * self.at(held.used).read_backs
 
 
 class _Bound:
@@ -223,7 +225,7 @@ class _Walk:
             else:
                 for held in reversed(block.items):
                     self._behind += held.candidate.tokens + held.tokens_after
-                    is_young = held.came < terms.calls - 1 and held.patience >= terms.at(held.came).joins
+                    is_young = held.used < terms.calls - 1 and held.patience >= terms.at(held.used).joins
                     if not is_young and self._takes(held):
                         yield
 
@@ -253,7 +255,7 @@ class _Walk:
     def _takes(self, held: Held) -> bool:
         """Whether an item leaves, if all that was chosen does."""
         # It is one of five cases:
-        # - not seen yet, pinned, or no room for it above the shortest prefix that is cached: it stays;
+        # - not seen yet, just used, pinned, or no room for it above the shortest prefix that is cached: it stays;
         # - seen once, and hardly anything is rewritten for it: it leaves if staying costs more, and pays for itself;
         # - ripe: it leaves, and its rents since then are due;
         # - nearly ripe: it joins if that gains, and nothing of it is due;
@@ -261,15 +263,15 @@ class _Walk:
         terms = self._terms
         saved = held.saved_tokens
         if (
-            held.came + (held.candidate.hidden_tokens > 0) >= terms.calls
+            held.used + (held.candidate.hidden_tokens > 0) >= terms.calls
             or held.candidate.pinned
             or self.freed + saved > self._room
         ):
             return False
         is_sent = self._behind > 0
-        age = terms.at(held.came)
+        age = terms.at(held.used)
         more = self._cost_with(saved) - self.cost if is_sent else 0.0
-        if held.came == terms.seen_once and more <= terms.dearer * saved:
+        if held.used == terms.seen_once and more <= terms.dearer * saved:
             gain = terms.gain_at_once(held, is_sent=is_sent)
             least_gain = more
             due = more
