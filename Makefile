@@ -27,7 +27,6 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DEMO_STAMP := .venv/.installed-for-demo
 INSTALLED := --editable '.[cli,otel,anthropic,openai,proxy,view,fast]' --group dev
-DEMO_DIR ?= src
 PROVE ?=
 FRAMEWORKS ?=
 EVIDENCE ?=
@@ -94,7 +93,7 @@ installs: $(STAMP)
 	$(BIN)/python scripts/run_installs.py
 
 demo: $(DEMO_STAMP)
-	@$(BIN)/ctxfs demo $(DEMO_DIR)
+	@$(BIN)/ctxfs demo
 
 docs: .venv-docs/.installed
 	@rm -rf build/site

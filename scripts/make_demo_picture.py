@@ -1,51 +1,105 @@
-"""Draw the terminal of ``ctxfs demo`` as docs/images/demo.svg.
+"""Record ``ctxfs demo`` as docs/images/demo.svg, a picture that moves: its lines come one after the other.
 
     python scripts/make_demo_picture.py
 
-It explores a small directory that it makes first, so that the picture is the same from one version to the next, but for
-the session's name and the seconds.
+It has no script and loads nothing: its styles move it, wherever a picture may. Who asks for less motion sees the end.
 """
 
 import argparse
 import os
-import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
-
 OUT = Path(__file__).resolve().parent.parent / "docs" / "images" / "demo.svg"
-COLUMNS = 100
-TOPICS = ("ledger", "planner", "journal", "window", "digest", "reader", "writer", "policy", "budget", "archive")
+COLUMNS = 80
+ROWS = 22
+"""As many lines are seen at once; the rest has scrolled away."""
+
+LINE_S = 0.25
+FIRST_S = 0.6
+CHAR_PX = 8.43
+LINE_PX = 18
+MARGIN_PX = 16
+BAR_PX = 30
+
+_STYLE = """
+text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #d6deeb; white-space: pre; }
+.title, .dim { fill: #8a97a8; } .title { text-anchor: middle; }
+.good { fill: #7ee787; font-weight: bold; } .head { font-weight: bold; } .command { fill: #79c0ff; }
+.line { animation: comes .01s both; } @keyframes comes { from { opacity: 0 } to { opacity: 1 } }
+"""
 
 
-def small_project(directory: Path) -> None:
-    """Ten modules of different lengths."""
-    for number, topic in enumerate(TOPICS):
-        lines = [
-            f"def {topic}_{n}(value: int) -> int:  # TODO {n}\n    return value + {n}\n"
-            for n in range(60 + 30 * number)
+def recorded() -> list[str]:
+    """What the demo prints, in lines."""
+    with tempfile.TemporaryDirectory() as home:
+        environment = {**os.environ, "COLUMNS": str(COLUMNS), "HOME": home}
+        command = [
+            sys.executable,
+            "-c",
+            "import sys; from ctxfs.cli import main; sys.argv[0] = 'ctxfs'; main()",
+            "demo",
         ]
-        (directory / f"{topic}.py").write_text(f'"""The {topic}."""\n\n' + "\n\n".join(lines))
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        return [line.replace(home, "~") for line in done.stdout.splitlines()]
+
+
+def picture(lines: Sequence[str]) -> str:
+    """The SVG that shows ``lines`` one after the other, the last ones for good."""
+    namespace = "http://www.w3.org/2000/svg"
+    width = round(COLUMNS * CHAR_PX + 2 * MARGIN_PX)
+    height = BAR_PX + ROWS * LINE_PX + MARGIN_PX
+    shown = ["$ ctxfs demo", "", *lines]
+    ends_s = FIRST_S + len(shown) * LINE_S
+    steps = [
+        f"{100 * (FIRST_S + n * LINE_S) / ends_s:.2f}% {{ transform: translateY({-LINE_PX * max(0, n + 1 - ROWS)}px) }}"
+        for n in range(len(shown))
+    ]
+    scrolled = -LINE_PX * max(0, len(shown) - ROWS)
+    texts = [
+        f'<text class="line {_kind(line)}" x="{MARGIN_PX}" y="{BAR_PX + (n + 1) * LINE_PX}" '
+        f'style="animation-delay: {FIRST_S + n * LINE_S:.2f}s">{escape(line.rstrip())}</text>'
+        for n, line in enumerate(shown)
+        if line.strip()
+    ]
+    return "\n".join(
+        [
+            f'<svg xmlns="{namespace}" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
+            "<title>ctxfs demo: an agent mends a bug; what left its context, why, and what that saved</title>",
+            f"<style>{_STYLE}",
+            f".screen {{ transform: translateY({scrolled}px); animation: scrolls {ends_s:.2f}s step-end both; }}",
+            f"@keyframes scrolls {{ 0% {{ transform: translateY(0) }} {' '.join(steps)} }}",
+            "@media (prefers-reduced-motion: reduce) { .line, .screen { animation: none } }",
+            "</style>",
+            f'<clipPath id="seen"><rect y="{BAR_PX}" width="{width}" height="{height - BAR_PX}"/></clipPath>',
+            f'<rect width="{width}" height="{height}" rx="8" fill="#011627"/>',
+            f'<text class="title" x="{width // 2}" y="20">ctxfs demo</text>',
+            '<g clip-path="url(#seen)"><g class="screen">',
+            *texts,
+            "</g></g>",
+            "</svg>\n",
+        ]
+    )
+
+
+def _kind(line: str) -> str:
+    if " instead of $" in line:
+        return "good"
+    if line.startswith(("call ", "What left")):
+        return "head"
+    if line.startswith(("$ ", "next ", "          ctxfs ")):
+        return "command"
+    return "dim" if line.startswith("─") else ""
 
 
 def main() -> None:
     """Run the demo, and draw what it printed."""
     argparse.ArgumentParser(description=__doc__).parse_args()
-    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as project:
-        small_project(Path(project))
-        environment = {**os.environ, "COLUMNS": str(COLUMNS), "HOME": home}
-        command = [sys.executable, "-m", "ctxfs", "demo", "."]
-        done = subprocess.run(command, cwd=project, env=environment, check=True, capture_output=True, text=True)
-    shown = done.stdout.replace(home, "~").replace(project, "~/project")
-    with Path(os.devnull).open("w") as nowhere:
-        console = Console(width=COLUMNS, record=True, file=nowhere, force_terminal=True)
-        console.print(Text.from_ansi(shown))
-        svg = console.export_svg(title="ctxfs demo")
-    OUT.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL))
+    OUT.write_text(picture(recorded()))
 
 
 if __name__ == "__main__":

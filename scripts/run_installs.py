@@ -79,9 +79,6 @@ WHOLE = textwrap.dedent(
     for name in ("agent", "adapters.serve.mcp", "adapters.serve.proxy", "adapters.anthropic", "view", "lab", "testing"):
         importlib.import_module(f"ctxfs.{name}")
     with tempfile.TemporaryDirectory() as root:
-        folder = pathlib.Path(root, "folder")
-        folder.mkdir()
-        folder.joinpath("a.txt").write_text("a line\\n" * 3000)
 
         def ctxfs(*arguments):
             command = [sys.executable, "-m", "ctxfs", *map(str, arguments)]
@@ -90,7 +87,7 @@ WHOLE = textwrap.dedent(
             return done.stdout
 
         sessions = pathlib.Path(root, "sessions")
-        assert json.loads(ctxfs("demo", folder, "--root", sessions, "--json"))["ok"]
+        assert json.loads(ctxfs("demo", "--root", sessions, "--json"))["ok"]
         assert json.loads(ctxfs("sessions", "--root", sessions, "--json"))
         assert json.loads(ctxfs("explain", "last", "--root", sessions, "--json"))["items"]
         asks = "import httpx2, os; assert httpx2.get(os.environ['OPENAI_BASE_URL'] + '/models').status_code == 502"

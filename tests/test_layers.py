@@ -78,7 +78,8 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_name(path): path for path in sorted((SOURCE / "ctxfs").rglob("*.py"))}
+MODULES = {module_name(path): path for path in sorted((SOURCE / "ctxfs").rglob("*.py")) if "data" not in path.parts}
+"""All but the project of the demo, which is data."""
 
 
 @cache

@@ -15,6 +15,7 @@ import typer
 from ctxfs.cli.app import app, run
 from ctxfs.cli.commands import COMMANDS
 from ctxfs.testing import ChatCompletionsServer
+from written_session import write_session
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +31,7 @@ WITHOUT_ROOT = {
 }
 SERVERS = ("mcp", "proxy")
 ARGUMENTS: Mapping[str, str] = {
-    "demo": "{folder}",
+    "demo": "",
     "chat": "Hello --model gpt-4o --base-url {url}",
     "sessions": "",
     "ls": "last",
@@ -65,10 +66,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory of a session, and one of files that commands read."""
     made = tmp_path_factory.mktemp("made")
     (made / "folder").mkdir()
-    for name in ("a.txt", "b.txt", "c.txt", "d.txt"):
-        (made / "folder" / name).write_text("".join(f"line {n}: TODO write more\n" for n in range(1, 300)))
+    write_session(made / "root", *("".join(f"{start} line {n}\n" for n in range(1, 300)) for start in "abcd"))
     root = ["--root", str(made / "root")]
-    assert run(["demo", str(made / "folder"), *root, "--json"]) == 0
     for name in ("recording.json", "recording_2.json"):
         (made / "folder" / name).write_text(json.dumps(MESSAGES))
     (made / "folder" / "tasks.jsonl").write_text(json.dumps({"id": "a", "prompt": "do it", "check": "true"}))

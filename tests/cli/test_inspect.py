@@ -393,7 +393,6 @@ def test_json_of_text_has_no_base64(ctxfs: Command, session: Session) -> None:
         ("check", "../" * 3),
         ("forget", "nope", "--yes"),
         ("chat", "--session", "nope"),
-        ("demo", "/nowhere"),
     ],
     ids=" ".join,
 )

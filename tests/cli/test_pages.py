@@ -17,6 +17,7 @@ import pytest
 from ctxfs.cli.app import run
 from ctxfs.cli.commands import COMMANDS, GROUPS
 from patience import HANGS_S
+from written_session import write_session
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +68,7 @@ def test_the_help_fits_80_columns(command: str) -> None:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("root")
-    ctxfs("demo", str(ROOT / "src" / "ctxfs" / "messages"), "--root", str(root))
+    write_session(root, *("".join(f"{start} line {n}\n" for n in range(1, 300)) for start in "abcd"))
     return root
 
 
@@ -81,7 +82,7 @@ def recording(root: Path) -> str:
 @pytest.mark.parametrize(
     "command",
     [
-        ("demo", lambda root: ("demo", str(ROOT / "docs"), "--root", str(root / "other"))),
+        ("demo", lambda root: ("demo", "--root", str(root / "other"))),
         ("sessions", lambda root: ("sessions", "--root", str(root))),
         ("ls", lambda root: ("ls", "last", "--root", str(root))),
         ("show", lambda root: ("show", "last", "--root", str(root))),

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -20,9 +21,11 @@ from ctxfs.cli.commands import COMMANDS
 from ctxfs.messages import ToolCall
 from ctxfs.testing import ChatCompletionsServer, Failure, MessagesServer
 from patience import HANGS_S
+from written_session import write_session
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 Inside = Callable[..., subprocess.CompletedProcess[str]]
 MAIN = "import sys; from ctxfs.cli import main; sys.argv[0] = 'ctxfs'; main()"
 
@@ -98,62 +101,100 @@ def test_the_list_of_commands_shows_the_first_sentence_of_each(name: str) -> Non
 # The demo ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_demo_runs_and_says_what_to_type_next(folder: Path, tmp_path: Path) -> None:
-    done = ctxfs("demo", folder, "--root", tmp_path / "root")
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the demo says with --json; its session is under ``root``."""
+    root = tmp_path_factory.mktemp("demo")
+    done = ctxfs("demo", "--root", root, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    return {"root": root, **json.loads(done.stdout)}
+
+
+def test_the_demo_runs_and_says_what_to_type_next(tmp_path: Path) -> None:
+    # A terminal without Unicode is no error.
+    done = ctxfs("demo", "--root", tmp_path / "root", COLUMNS="80", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert "read_file a.txt" in done.stdout
-    assert "read back" in done.stdout
     (session,) = (tmp_path / "root").iterdir()
+    assert [line for line in done.stdout.splitlines() if len(line) > 80 and str(tmp_path) not in line] == []
+    assert "1 read-back" in done.stdout
     assert str(session) in done.stdout
     following = done.stdout.partition("next  ")[2].splitlines()
     commands = [shlex.split(line.partition("ctxfs ")[2]) for line in following]
-    assert [command[0] for command in commands] == ["explain", "cat", "forget"]
+    assert [command[0] for command in commands] == ["explain", "cat", "sessions"]
     for command in commands:
-        asked = ["--yes"] if command[0] == "forget" else []
-        assert ctxfs(*command, *asked).returncode == 0
-    assert not session.exists()
+        assert ctxfs(*command).returncode == 0
 
 
-def test_the_demos_figures_are_those_of_its_session(inside: Inside, folder: Path, tmp_path: Path) -> None:
-    done = inside("demo", folder, "--root", tmp_path, "--json")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    items = json.loads(inside("ls", told["session_id"], "--root", tmp_path, "--json").stdout)
+def test_the_demos_figures_are_those_of_its_session(told: dict[str, Any], inside: Inside, tmp_path: Path) -> None:
+    """What it prints is what `sessions`, `explain`, `ls` and the page say of the same session."""
     assert told["ok"]
-    assert told["turns"][-1]["tokens"] == sum(item["tokens"] for item in items)
+    items = json.loads(inside("ls", told["session_id"], "--root", told["root"], "--json").stdout)
+    assert told["calls"][-1]["tokens"] == sum(item["tokens"] for item in items)
     read_back = [item for item in items if item["tool_name"] == "Read"]
-    assert read_back
-    assert told["turns"][-1]["tokens_without"] == sum(i["content_tokens"] for i in items if i not in read_back)
-    left = {gone["item_id"]: gone for turn in told["turns"] for gone in turn["left"]}
+    assert len(read_back) == told["effect"]["read_backs"] == 1
+    assert told["calls"][-1]["tokens_without"] == sum(i["content_tokens"] for i in items if i not in read_back)
+    left = {gone["item_id"]: gone for call in told["calls"] for gone in call["left"]}
     assert set(left) == {item["item_id"] for item in items if item["place"] == "file"}
     assert all(Path(gone["path"]).is_file() for gone in left.values())
+    explained = json.loads(inside("explain", "last", "--root", told["root"], "--json").stdout)
+    assert explained["effect"] == told["effect"]
+    assert explained["billed"]["usd"] == told["cost_usd"]
+    (listed,) = json.loads(inside("sessions", "--root", told["root"], "--json").stdout)
+    assert listed["cost_usd"] == pytest.approx(told["cost_usd"])
+    assert listed["saved_usd"] == pytest.approx(told["without_usd"] - told["cost_usd"])
+    page = tmp_path / "page.html"
+    inside("view", "last", "--root", told["root"], "--export", page)
+    shown = page.read_text()
+    assert f"${told['cost_usd']:.2f}" in shown
+    assert f"${told['without_usd']:.2f}" in shown
 
 
-@pytest.mark.parametrize("kind", ["empty", "binary", "no permission", "file names that are no text"])
-def test_the_demo_takes_any_directory(inside: Inside, kind: str, tmp_path: Path) -> None:
-    folder = tmp_path / "any"
-    folder.mkdir()
-    if kind == "binary":
-        (folder / "data.bin").write_bytes(os.urandom(10_000))
-        (folder / "data").write_bytes(b"\0" * 10_000)
-    elif kind == "no permission":
-        (folder / "closed").mkdir(mode=0)
-        (folder / "secret.txt").write_text("x" * 1000)
-        (folder / "secret.txt").chmod(0)
-    elif kind == "file names that are no text":
-        (folder / os.fsdecode(b"caf\xe9.txt")).write_text("x" * 1000)
-        os.mkfifo(folder / "pipe.txt")
-        (folder / "link.txt").symlink_to("/etc/passwd")
-    done = inside("demo", folder, "--root", tmp_path / "root")
-    assert (done.returncode, done.stderr) == (0, "")
+def test_what_the_demos_agent_finds_is_true(told: dict[str, Any], inside: Inside) -> None:
+    """Its reports say before and after the change what its answer says."""
+    commands = [(n, ask["arguments"].get("command")) for n, call in enumerate(told["calls"]) for ask in call["asks"]]
+    changed = next(n for n, call in enumerate(told["calls"]) for ask in call["asks"] if ask["name"] == "edit")
+    items = json.loads(inside("ls", "last", "--root", told["root"], "--json").stdout)
+    ids = [item["item_id"] for item in items if item["item_type"] == "tool_result"]
+    results = dict(zip(commands, ids, strict=True))
+
+    def printed(command: str, *, after: bool) -> str:
+        (item,) = (item for (n, asked), item in results.items() if asked == command and (n > changed) == after)
+        return inside("cat", "last", item, "--root", told["root"]).stdout
+
+    report = "python -m tariff invoice 1042 2024-03"
+    assert "205.50 EUR" in printed(report, after=False)
+    assert "206.96 EUR" in printed(report, after=True)
+    wrong = set()
+    for command in {command for _, command in commands if command and "check" in command}:
+        before, after = (printed(command, after=when).splitlines() for when in (False, True))
+        customers = [b.split()[0] for b, a in zip(before, after, strict=True) if b != a]
+        if customers:
+            wrong.add(command.rpartition(" ")[2])
+            assert customers == ["1007", "1019", "1023", "1042", "1066"]  # 1058 has the contract "flat"
+    assert wrong == {"2024-03", "2027-10"}
+    tests = [item for (_, asked), item in results.items() if asked and "unittest" in asked]
+    ends = [inside("cat", "last", item, "--root", told["root"]).stdout.splitlines()[-1] for item in tests]
+    assert ends == ["OK", "FAILED (failures=1)", "OK"]
 
 
-def test_an_interrupt_ends_the_demo_in_order(folder: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", MAIN, "demo", str(folder), "--root", str(tmp_path / "root")]
+def test_the_recorded_picture_shows_what_the_demo_prints(told: dict[str, Any]) -> None:
+    """A token of a path more or less is no other figure."""
+    picture = (ROOT / "docs" / "images" / "demo.svg").read_text()
+    paid, without, model, calls = re.findall(
+        r">\$([\d.]+) instead of \$([\d.]+) at the list prices of (\S+), for (\d+) ", picture
+    )[0]
+    assert float(paid) == pytest.approx(told["cost_usd"], abs=0.01)
+    assert float(without) == pytest.approx(told["without_usd"], abs=0.01)
+    assert (model, int(calls)) == (told["model"], len(told["calls"]))
+    assert "<script" not in picture
+
+
+def test_an_interrupt_ends_the_demo_in_order(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MAIN, "demo", "--root", str(tmp_path / "root")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert "An agent explores" in process.stdout.readline()
+        assert "network operator" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=HANGS_S)
     assert process.returncode == 130
@@ -162,16 +203,11 @@ def test_an_interrupt_ends_the_demo_in_order(folder: Path, tmp_path: Path) -> No
     assert ctxfs("check", "last", "--root", tmp_path / "root").returncode == 0
 
 
-def test_a_terminal_without_unicode_is_no_error(folder: Path, tmp_path: Path) -> None:
-    done = ctxfs("demo", folder, "--root", tmp_path, PYTHONUTF8="0", PYTHONIOENCODING="ascii")
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_full_disk_is_told_and_the_figures_are_shown(folder: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_told_and_the_figures_are_shown(tmp_path: Path) -> None:
     """A limit on the size of files stands in for the full disk."""
     code = f"import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); {{limit}}; {MAIN}"
     limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))"
-    done = ctxfs("demo", folder, "--root", tmp_path, code=code.format(limit=limit))
+    done = ctxfs("demo", "--root", tmp_path, code=code.format(limit=limit))
     assert done.returncode == 1, done.stderr
     assert "could not store" in done.stdout
     assert "The context ends with" in done.stdout
@@ -279,8 +315,8 @@ def test_an_interrupt_stops_the_answer_and_not_the_chat(tmp_path: Path) -> None:
 # The process ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_reader_that_goes_away_is_no_error(folder: Path, tmp_path: Path) -> None:
-    assert ctxfs("demo", folder, "--root", tmp_path).returncode == 0
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    write_session(tmp_path, "a line\n" * 300, "another line\n" * 300)
     script = f"{sys.executable} -c \"{MAIN}\" grep last . --root '{tmp_path}' | head -1"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False, timeout=HANGS_S)
     assert done.stdout.count("\n") == 1
@@ -307,11 +343,8 @@ def test_the_script_of_the_package_is_this_command() -> None:
     assert "keep tidy  du " in done.stdout
 
 
-def test_a_terminal_is_never_told_what_to_do(folder: Path, tmp_path: Path) -> None:
-    (folder / "evil.txt").write_text("\x1b]0;owned\x07 and \x1b[2J\n" * 50)
-    for name in ("a.txt", "b.txt"):
-        (folder / name).unlink()
-    assert ctxfs("demo", folder, "--root", tmp_path).returncode == 0
+def test_a_terminal_is_never_told_what_to_do(tmp_path: Path) -> None:
+    write_session(tmp_path, "\x1b]0;owned\x07 and \x1b[2J\n" * 50)
     shown = _on_a_terminal("grep", "last", "owned", "--root", str(tmp_path))
     assert b"owned" in shown
     assert b"\x1b]0" not in shown

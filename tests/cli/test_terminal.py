@@ -15,6 +15,7 @@ import typer
 from ctxfs.cli.app import app, run
 from ctxfs.cli.commands import COMMANDS
 from patience import HANGS_S
+from written_session import write_session
 
 pytestmark = pytest.mark.slow
 
@@ -24,9 +25,8 @@ GROUP: Any = typer.main.get_command(app)
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root, folder = tmp_path_factory.mktemp("root"), tmp_path_factory.mktemp("folder")
-    (folder / "a.txt").write_text("".join(f"line {n}\n" for n in range(1, 200)))
-    assert run(["demo", str(folder), "--root", str(root), "--json"]) == 0
+    root = tmp_path_factory.mktemp("root")
+    write_session(root, *("".join(f"{start}: line {n}\n" for n in range(1, 200)) for start in "abc"))
     return root
 
 
@@ -72,10 +72,7 @@ def test_without_a_pager_the_terminal_gets_it_all(root: Path, pager: str) -> Non
 
 
 def test_what_goes_through_the_pager_is_as_harmless_as_on_the_terminal(root: Path, tmp_path: Path) -> None:
-    hostile = tmp_path / "folder"
-    hostile.mkdir()
-    (hostile / "evil.txt").write_text("\x1b]0;owned\x07\n" * 50)
-    assert run(["demo", str(hostile), "--root", str(tmp_path), "--json"]) == 0
+    write_session(tmp_path, "\x1b]0;owned\x07\n" * 50)
     shown = on_a_terminal("grep", "last", "owned", "--root", tmp_path, CTXFS_PAGER="tr a-z A-Z")
     assert "\x1b" not in shown
     assert "OWNED" in shown

@@ -133,14 +133,10 @@ def test_80_columns_show_whole_paths_and_reasons(ctxfs: Run, monkeypatch: pytest
 
 @pytest.mark.slow
 def test_the_next_commands_of_the_demo_can_be_started(tmp_path: Path) -> None:
-    (tmp_path / "project").mkdir()
-    (tmp_path / "project" / "README.md").write_text("A project.\n")
     names = {"HOME": str(tmp_path), "PATH": "", "CTXFS_STORE": "memory://elsewhere", "COLUMNS": "200"}
     program = Path(sys.executable).with_name("ctxfs")
-    done = subprocess.run(
-        [program, "demo", tmp_path / "project"], env=names, check=True, capture_output=True, text=True
-    )
-    command = f"{program} ls last --root {tmp_path}/.agent/context"
+    done = subprocess.run([program, "demo"], env=names, check=True, capture_output=True, text=True)
+    command = f"{program} sessions --root {tmp_path}/.agent/context"
     assert f"{command}\n" in done.stdout
     subprocess.run(shlex.split(command), env=names, check=True, capture_output=True)
 

@@ -180,8 +180,8 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
     "lab": {
         "demo": Command(
             "demo.demo",
-            "Watch an agent explore a directory; needs no key.",
-            ("ctxfs demo", "ctxfs demo src --root /tmp/sessions"),
+            "Watch an agent find a bug and mend it; needs no key.",
+            ("ctxfs demo", "ctxfs demo --root /tmp/sessions"),
         ),
         "chat": Command(
             "chat.chat",

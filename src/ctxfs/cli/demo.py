@@ -1,19 +1,21 @@
-"""``ctxfs demo``: an agent explores a directory, without a key, and a table shows what its context holds."""
+"""``ctxfs demo``: an agent mends a bug in a small project, without a key, and it is shown what left its context."""
 
 import os
 import shlex
 import shutil
+import subprocess
 import sys
-import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import anyio
 import typer
+from pydantic import Field
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -22,137 +24,161 @@ from rich.text import Text
 from ctxfs.agent.agent import Agent
 from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolStarted, UsageReported
+from ctxfs.cli.demo_script import SYSTEM_PROMPT, TASK, turns
 from ctxfs.cli.explore import exploration_tools
-from ctxfs.cli.explorer import Explorer
 from ctxfs.cli.options import STORE_VARIABLE, AsJson, Root
 from ctxfs.cli.output import console, print_json, table
-from ctxfs.errors import ConfigError, OutcomeUnknown, StorageError, Unrecorded
-from ctxfs.eviction.budget import Budget
+from ctxfs.errors import OutcomeUnknown, StorageError, Unrecorded
 from ctxfs.eviction.events import Evicted, OffloadFailed, RecordFailed
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.messages import ToolCall
 from ctxfs.session.content.visible import visible_text as for_terminal
-from ctxfs.session.timeline.costs import account
-from ctxfs.session.timeline.effect import Effect, effect
+from ctxfs.session.paid import Paid
+from ctxfs.session.timeline.costs import Account, account
+from ctxfs.session.timeline.effect import DEFAULT_RULES, Effect, effect
 from ctxfs.session.verify import VerifyReport
 from ctxfs.storage.roots import absolute_root
 from ctxfs.testing.scripted import ScriptedModel
 from ctxfs.tools.base import Tool
+from ctxfs.tools.decorator import tool
+from ctxfs.view import figures
 
-_MAX_TURNS = 24
-_CPU_S = 20.0
-"""It explores no further after this much CPU time; a busy machine shows the same, but takes longer."""
-_WINDOW_TOKENS = 1_000_000
-"""The window is never full here: items are evicted because newer results came."""
-_TASK = "Find your way around this directory: what is in it, and where would a newcomer start?"
-_SYSTEM_PROMPT = (
-    "You explore a directory with list_dir, read_file and search. Results that are no longer new leave your context "
-    "for files; Read shows them again."
-)
-_BAR_COLUMNS = 20
-_WIDE_COLUMNS = 100
-_BAR_FROM_COLUMNS = 120
-_FILE_FROM_COLUMNS = 140
-_ARGUMENT_CHARS = 28
-_NARROW_ARGUMENT_CHARS = 14
-_FRAME_LINES = 8
+MODEL = "claude-sonnet-5-5"
+"""The model whose list prices and window count."""
+
+_PROJECT = Path(__file__).resolve().parent.parent / "data" / "demo"
+_SHOWN_EVERY = 10
+_MANY_LEFT = 4
+"""A call before which so many results left is shown, whatever its number."""
+
+_LIVE_ROWS = 12
+_ASKED_CHARS = 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One turn. Tokens are what the context holds after the reply; ``without`` is the same transcript, nothing evicted.
+class Call:
+    """One call of the model. Tokens are what the context holds after the reply; ``without``: had nothing left it.
 
-    A read-back is not in ``without``: there, nothing would have to be read back.
+    A read-back is not in ``without``: there, nothing would have to be read back. ``left``: before this call.
     """
 
-    turn: int
+    number: int
     tokens: int
     without: int
-    evicted: tuple[Evicted, ...] = ()
-    calls: tuple[ToolCall, ...] = ()
+    left: tuple[Evicted, ...] = ()
+    asks: tuple[ToolCall, ...] = ()
 
 
 @dataclass(slots=True)
 class _Run:
     """The run of the demo so far."""
 
-    rows: list[Row] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
     pending: list[Evicted] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     answer: str = ""
 
 
-def demo(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The directory to explore; it is only read.")
-    ] = Path(),
-    root: Root = None,
-    as_json: AsJson = False,
-) -> None:
-    """Watch an agent explore a directory; needs no key.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    """What came of it. ``paid_usd`` and ``without_usd``: at the list prices of the model."""
 
-    A table shows what is evicted from its context, and where it goes.
+    account: Account
+    effect: Effect
+    report: VerifyReport
+    paid_usd: float
+    without_usd: float
+    bytes_stored: int
 
-    The model is a script; everything else is real: the tools, the files, the session on disk and the figures. What the
-    tools show of DIR is stored in the session, which only you can read; `ctxfs forget` removes it.
+
+def demo(root: Root = None, as_json: AsJson = False) -> None:
+    """Watch an agent find a bug and mend it; needs no key.
+
+    It is shown what left its context and why, and what that saved. The model is a script of a hundred calls; everything
+    else is real: the project, which is copied first, the tools, the files, the session on disk and the figures.
+    `ctxfs forget last` removes the session.
     """
-    if not directory.is_dir():
-        raise ConfigError(f"{directory} is not a directory")
     out = Console(stderr=True, quiet=True) if as_json else console()
-    directory = directory.resolve()
-    tools = exploration_tools(directory)  # reads the disk, so it must not run in the event loop
-    try:
-        in_order = anyio.run(partial(_demo, directory, tools, root, out, again=_again(root), as_json=as_json))
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted; what the session holds is safe: `ctxfs sessions` shows it\n")
-        raise
+    with TemporaryDirectory(prefix="ctxfs-demo-") as made:
+        project = Path(made, "tariff")
+        shutil.copytree(_PROJECT, project, ignore=shutil.ignore_patterns("__pycache__"))
+        try:
+            in_order = anyio.run(_demo, _agent(project, root), out, _again(root), as_json)
+        except KeyboardInterrupt:
+            sys.stderr.write("interrupted; what the session holds is safe: `ctxfs sessions` shows it\n")
+            raise
     if not in_order:
         raise typer.Exit(1)
 
 
-async def _demo(
-    directory: Path, tools: list[Tool], root: Path | None, out: Console, *, again: tuple[str, str], as_json: bool
-) -> bool:
+def _agent(project: Path, root: Path | None) -> Agent:
+    """The agent with its default settings."""
+    tools = [*exploration_tools(project), *_tools(project)]
+    config = AgentConfig(tools=tools, system_prompt=SYSTEM_PROMPT, offload_root_path=root)
+    return Agent(ScriptedModel(turns(), model=MODEL), config)
+
+
+def _tools(project: Path) -> list[Tool]:
+    """The tools that run the project, and change it."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(project),
+        "PYTHONPYCACHEPREFIX": str(project.parent),
+        "PYTHONIOENCODING": "utf-8",
+    }
+    environment.pop("PYTHONWARNINGS", None)
+
+    @tool("Run a Python command in the project, and get what it prints.")
+    def run(command: Annotated[str, Field(description="such as: python -m unittest -v")]) -> bytes:
+        _, *arguments = shlex.split(command)
+        done = subprocess.run(  # noqa: S603 - what runs is in the script of this package
+            [sys.executable, *arguments],
+            cwd=project,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        return done.stdout
+
+    @tool("Replace a text that stands once in a file.")
+    def edit(path: str, old: str, new: str) -> str:
+        file = project / path
+        before = file.read_text()
+        if before.count(old) != 1:
+            raise ValueError(f"{path} has this text {before.count(old)} times, not once")
+        file.write_text(before.replace(old, new))
+        return f"{path}: replaced"
+
+    return [run, edit]
+
+
+async def _demo(agent: Agent, out: Console, again: tuple[str, str], as_json: bool) -> bool:
     """Run the agent and show it; return whether everything was stored, and is as it was written."""
-    started, computed = time.monotonic(), time.process_time()
-    explorer = Explorer(max_turns=_MAX_TURNS, in_time=lambda: time.process_time() - computed < _CPU_S)
-    config = AgentConfig(
-        tools=tools,
-        system_prompt=_SYSTEM_PROMPT,
-        offload_root_path=root,
-        max_turns=_MAX_TURNS,
-        budget=Budget(window_tokens=_WINDOW_TOKENS),
-    )
-    agent = Agent(ScriptedModel([explorer.turn] * _MAX_TURNS), config)
     run = _Run()
-    where = agent.context.fs.base
-    measured = False
+    result = None
     try:
         async with agent:
-            out.print(f"An agent explores {for_terminal(str(directory))}; its session is {where}\n", soft_wrap=True)
+            out.print(Text(f"“{TASK}”\n", style="italic"))
             with Live(console=out, transient=True, auto_refresh=False) as live:
-                await _watch(agent, run, lambda: live.update(_frame(run.rows, out), refresh=True))
-            report = await agent.context.fs.verify()
-            did = effect(account(await agent.context.fs.history()), agent.context.fs.state.eviction)
-            stored_bytes = sum(s.size_bytes for s in agent.context.fs.state.stored.values())
-            measured = True
+                await _watch(agent, run, lambda: live.update(_table(run.calls[-_LIVE_ROWS:]), refresh=True))
+            result = await _result(agent)
     except StorageError as error:
-        if not measured:
+        if result is None:
             raise
         run.failures.append(str(error))  # only closing failed: the figures are still right
-    seconds = time.monotonic() - started
     if as_json:
-        print_json(_as_dict(agent, run, report, seconds))
+        print_json(_as_dict(agent, run, result))
     else:
-        out.print(_table(run.rows, wide=out.width))
-        out.print(_figures(run, report, did, stored_bytes=stored_bytes, seconds=seconds))
+        _print(run, result, out)
         out.print(_next_steps(agent, run, again), soft_wrap=True)
-    return report.ok and not run.failures
+    return result.report.ok and not run.failures
 
 
 async def _watch(agent: Agent, run: _Run, show: Callable[[], None]) -> None:
     try:
-        async with aclosing(agent.stream(_TASK)) as events:
+        async with aclosing(agent.stream(TASK)) as events:
             async for event in events:
                 if _take(run, event, agent):
                     show()
@@ -171,11 +197,12 @@ def _take(run: _Run, event: AgentEvent, agent: Agent) -> bool:
             return False
         case UsageReported():
             without = sum(i.content_tokens for i in agent.context.items if i.source is None)
-            row = Row(turn=len(run.rows) + 1, tokens=event.context_tokens, without=without, evicted=tuple(run.pending))
-            run.rows.append(row)
+            number = len(run.calls) + 1
+            call = Call(number=number, tokens=event.context_tokens, without=without, left=tuple(run.pending))
+            run.calls.append(call)
             run.pending.clear()
         case ToolStarted():
-            run.rows[-1] = replace(run.rows[-1], calls=(*run.rows[-1].calls, event.call))
+            run.calls[-1] = replace(run.calls[-1], asks=(*run.calls[-1].asks, event.call))
         case Done():
             run.answer = event.text
         case _:
@@ -183,108 +210,130 @@ def _take(run: _Run, event: AgentEvent, agent: Agent) -> bool:
     return True
 
 
+async def _result(agent: Agent) -> _Result:
+    fs = agent.context.fs
+    report = await fs.verify()
+    costs = account(await fs.history())
+    rules = fs.state.eviction or DEFAULT_RULES
+    did = effect(costs, rules)
+    paid = Paid(None, ttl_s=rules.ttl_s).usd(costs.calls)
+    assert paid is not None, f"the prices of {MODEL} are known"
+    assert did.net_usd is not None or not costs.calls, f"the prices of {MODEL} are known"
+    return _Result(
+        account=costs,
+        effect=did,
+        report=report,
+        paid_usd=paid,
+        without_usd=paid + (did.net_usd or 0.0),
+        bytes_stored=sum(stored.size_bytes for stored in fs.state.stored.values()),
+    )
+
+
 # What is shown --------------------------------------------------------------------------------------------------------
 
 
-def _frame(rows: Sequence[Row], out: Console) -> Table:
-    """The last rows, as many as are sure to fit the screen."""
-    lines = 0
-    shown: list[Row] = []
-    for row in reversed(rows):
-        lines += max(1, len(row.calls), len(row.evicted))
-        if lines > max(1, out.height - _FRAME_LINES) and shown:
-            break
-        shown.insert(0, row)
-    return _table(shown, wide=out.width, scale=max((row.without for row in rows), default=1))
+def _print(run: _Run, result: _Result, out: Console) -> None:
+    out.print(_table(_worth_showing(run.calls)))
+    if run.answer:
+        out.print(Text(f"\n“{run.answer}”\n", style="italic"))
+    out.print(_what_left(result.account))
+    out.print(_figures(run, result))
 
 
-def _table(rows: Sequence[Row], *, wide: int, scale: int | None = None) -> Table:
-    scale = scale or max((row.without for row in rows), default=1)
-    made = table()
-    made.add_column("turn", justify="right", min_width=4)
-    made.add_column("the model asks for", no_wrap=True)
-    made.add_column("with", justify="right", min_width=7)
-    made.add_column("without", justify="right", min_width=7)
-    if wide >= _BAR_FROM_COLUMNS:
-        made.add_column(Text.assemble(("█", "green"), " with  ", ("░", "dim"), " without"), no_wrap=True)
-    made.add_column("left before this turn", no_wrap=True)
-    for row in rows:
-        cells: list[Any] = [str(row.turn), _calls(row, wide=wide), f"{row.tokens:,}", f"{row.without:,}"]
-        if wide >= _BAR_FROM_COLUMNS:
-            cells.append(_bar(row, scale))
-        made.add_row(*cells, _left(row, wide=wide))
+def _worth_showing(calls: Sequence[Call]) -> list[Call]:
+    """The first, the last, every tenth, and those with a preview, a read-back, or much that left."""
+
+    def shown(call: Call) -> bool:
+        if call.number in (1, len(calls)) or not call.number % _SHOWN_EVERY or len(call.left) >= _MANY_LEFT:
+            return True
+        return any(ask.name == "Read" for ask in call.asks) or any(_is_preview(event) for event in call.left)
+
+    return [call for call in calls if shown(call)]
+
+
+def _is_preview(event: Evicted) -> bool:
+    return event.reason.startswith("previewed")
+
+
+def _table(calls: Sequence[Call]) -> Table:
+    made = table(
+        "call", "the model asks for", "context", "without", "left before, tokens", right=("call", "context", "without")
+    )
+    for call in calls:
+        made.add_row(str(call.number), _asked(call), f"{call.tokens:,}", f"{call.without:,}", _left(call))
     return made
 
 
-def _calls(row: Row, *, wide: int) -> Text:
-    chars = _ARGUMENT_CHARS if wide >= _WIDE_COLUMNS else _NARROW_ARGUMENT_CHARS
-    lines = [_call(call, chars) for call in row.calls]
-    return Text("\n").join(lines) if lines else Text("nothing: it answers", style="italic")
-
-
-def _call(call: ToolCall, chars: int) -> Text:
-    argument = for_terminal(str(next(iter(call.arguments.values()), "")).replace("\n", " "))
-    if call.name == "Read":
+def _asked(call: Call) -> Text:
+    """The first call of a reply, in one line."""
+    if not call.asks:
+        return Text("nothing: it answers", style="italic")
+    first, *others = call.asks
+    argument = for_terminal(str(next(iter(first.arguments.values()), "")).replace("\n", " "))
+    if first.name == "Read":
         argument = Path(argument).name
-    if len(argument) > chars:
-        argument = "…" + argument[1 - chars :]
-    return Text.assemble((call.name, "cyan" if call.name != "Read" else "bold magenta"), " ", argument)
+    argument = argument.removeprefix("python -m ")
+    more = f", {len(others)} more" if others else ""
+    asked = Text.assemble((first.name, "bold magenta" if first.name == "Read" else "cyan"), f" {argument}{more}")
+    asked.truncate(_ASKED_CHARS, overflow="ellipsis")
+    return asked
 
 
-def _bar(row: Row, scale: int) -> Text:
-    held = round(_BAR_COLUMNS * row.tokens / scale)
-    more = max(0, round(_BAR_COLUMNS * row.without / scale) - held)
-    return Text.assemble(("█" * held, "green"), ("░" * more, "dim"))
+def _left(call: Call) -> str:
+    if not call.left:
+        return ""
+    freed = sum(event.tokens_before - event.tokens_after for event in call.left)
+    if any(_is_preview(event) for event in call.left):
+        return f"a preview: {freed:,}"
+    return f"{plural(len(call.left), 'result')}: {freed:,}"
 
 
-def _left(row: Row, *, wide: int) -> Text:
-    """What was evicted before this turn: tokens before and after, and its file, or only its id if there is no room."""
+def _what_left(costs: Account) -> Group:
+    """How many results left for which reason, and what that freed."""
+    results: Counter[str] = Counter()
+    freed: Counter[str] = Counter()
+    for departure in costs.departures:
+        results[departure.reason] += 1
+        freed[departure.reason] += departure.tokens_freed
     lines = [
-        Text(f"{e.tokens_before:>6,} → {e.tokens_after:>3,} {e.item_id if wide < _FILE_FROM_COLUMNS else _file(e)}")
-        for e in row.evicted
+        Text(f"{plural(results[reason], 'result')}, {tokens:,} tokens: {for_terminal(reason)}")
+        for reason, tokens in freed.most_common()
     ]
-    return Text("\n").join(lines)
+    return Group(Text("What left, and why", style="bold"), *lines)
 
 
-def _file(event: Evicted) -> str:
-    path = Path(event.path)
-    return f"{path.parent.name}/{path.name}"
-
-
-def _figures(run: _Run, report: VerifyReport, did: Effect, *, stored_bytes: int, seconds: float) -> Group:
-    last, peak = run.rows[-1], max(row.tokens for row in run.rows)
-    sent, sent_without = sum(row.tokens for row in run.rows), sum(row.without for row in run.rows)
-    less = "less" if did.net >= 0 else "more"
+def _figures(run: _Run, result: _Result) -> Group:
+    did = result.effect
+    last = run.calls[-1] if run.calls else Call(number=0, tokens=0, without=0)
     lines = [
-        Text(f"\n“{run.answer}”\n", style="italic"),
+        Text(""),
         Text.assemble(
-            "The context ends with ",
-            (f"{last.tokens:,} tokens", "bold green"),
-            f" (at most {peak:,}); without ctxfs it would hold ",
-            (f"{last.without:,}", "bold"),
-            f". Over {len(run.rows)} calls: {sent:,} tokens, without {sent_without:,}",
-            f" ({_percent(sent, sent_without)}).",
+            (f"{figures.usd(result.paid_usd)} instead of {figures.usd(result.without_usd)}", "bold green"),
+            f" at the list prices of {MODEL}, for {plural(len(run.calls), 'call')}. The context ends with ",
+            (f"{last.tokens:,} tokens", "bold"),
+            f"; without ctxfs it would hold {last.without:,}.",
         ),
         Text(
-            f"Results that left: {did.evictions}, freeing {did.tokens_freed:,} tokens. {_stored(report, stored_bytes)}."
-        ),
-        Text(
-            f"With a prompt cache, where a token that is read again costs a tenth, it cost about {abs(did.net):,.0f} "
-            f"input tokens {less} than without ctxfs."
+            f"{plural(did.evictions, 'result')} left the context; {plural(did.read_backs, 'read-back')} from the "
+            f"files. {_stored(result)}"
         ),
         *(Text(for_terminal(failure), style="red") for failure in dict.fromkeys(run.failures)),
-        Text(f"It took {seconds:.1f} s. What the cache has to do with it: docs/economics.md.", style="dim"),
+        Text(
+            "The replies are a script, written down before: what a model of your own saves, `ctxfs replay` shows on "
+            "your own sessions. Sessions of fewer than 50 calls save next to nothing.",
+            style="dim",
+        ),
     ]
     return Group(*lines)
 
 
 def _next_steps(agent: Agent, run: _Run, again: tuple[str, str]) -> Group:
     program, option = again
-    left = [event.item_id for row in run.rows for event in row.evicted]
+    left = [event.item_id for call in run.calls for event in call.left]
     commands = [
         f"explain last {left[0]}" if left else "explain last",
         f"cat last {left[0]} --lines 1:20" if left else "ls last",
-        "forget last",
+        "sessions",
     ]
     lines = [f"{program} {command}{option}" for command in commands]
     return Group(Text(f"\nsession   {agent.context.fs.base}"), Text("next      " + "\n          ".join(lines)))
@@ -299,33 +348,31 @@ def _again(root: Path | None) -> tuple[str, str]:
     return program, "" if root is None else f" --root {shlex.quote(str(root))}"
 
 
-def _stored(report: VerifyReport, stored_bytes: int) -> str:
-    if not report.ok:
-        return f"{plural(len(report.problems), 'problem')} with stored contents: see `ctxfs check last`"
-    stored = f"{plural(report.checked, 'content')}, {stored_bytes:,} bytes"
-    return f"All that is stored ({stored}) was read back and is as written"
+def _stored(result: _Result) -> str:
+    if not result.report.ok:
+        return f"{plural(len(result.report.problems), 'problem')} with stored contents: see `ctxfs check last`."
+    stored = f"{plural(result.report.checked, 'content')}, {figures.size(result.bytes_stored)}"
+    return f"All that is stored ({stored}) was read again and is as it was written."
 
 
-def _percent(part: int, whole: int) -> str:
-    change = round(100 * (part - whole) / whole) if whole else 0
-    return f"{change:+d} %" if change else "the same"
-
-
-def _as_dict(agent: Agent, run: _Run, report: VerifyReport, seconds: float) -> dict[str, Any]:
+def _as_dict(agent: Agent, run: _Run, result: _Result) -> dict[str, Any]:
     return {
         "session_id": agent.session_id,
         "path": str(agent.context.fs.base),
         "answer": run.answer,
-        "seconds": round(seconds, 2),
-        "ok": report.ok,
-        "checked": report.checked,
+        "model": MODEL,
+        "cost_usd": result.paid_usd,
+        "without_usd": result.without_usd,
+        "effect": asdict(result.effect),
+        "ok": result.report.ok,
+        "checked": result.report.checked,
         "failures": run.failures,
-        "turns": [
+        "calls": [
             {
-                "turn": row.turn,
-                "tokens": row.tokens,
-                "tokens_without": row.without,
-                "calls": [{"name": call.name, "arguments": dict(call.arguments)} for call in row.calls],
+                "call": call.number,
+                "tokens": call.tokens,
+                "tokens_without": call.without,
+                "asks": [{"name": ask.name, "arguments": dict(ask.arguments)} for ask in call.asks],
                 "left": [
                     {
                         "item_id": event.item_id,
@@ -334,9 +381,9 @@ def _as_dict(agent: Agent, run: _Run, report: VerifyReport, seconds: float) -> d
                         "tokens_after": event.tokens_after,
                         "reason": event.reason,
                     }
-                    for event in row.evicted
+                    for event in call.left
                 ],
             }
-            for row in run.rows
+            for call in run.calls
         ],
     }

@@ -41,35 +41,22 @@ def exploration_tools(root: Path) -> list[Tool]:
     """Return the tools for the files under ``root``: list_dir, read_file and search."""
     root = root.resolve()
 
-    @tool("List a directory: sizes in bytes and names, directories with a slash.", ephemeral=3)
+    @tool("List a directory: sizes in bytes and names, directories with a slash.")
     def list_dir(path: RelativePath = ".") -> str:
         return _listing(_inside(root, path))
 
-    @tool("Read a text file, up to 2,000 lines or 128 KB at a time.", ephemeral=2)
+    @tool("Read a text file, up to 2,000 lines or 128 KB at a time.")
     def read_file(
         path: RelativePath, first_line: Annotated[int, Field(ge=1, description="the line to start at")] = 1
     ) -> bytes:
         return _read(_inside(root, path), first_line)
 
-    @tool("Search the text files below a directory for an RE2 regular expression.", ephemeral=1)
+    @tool("Search the text files below a directory for an RE2 regular expression.")
     def search(pattern: str, path: RelativePath = ".", ignore_case: bool = False) -> bytes:
         query = Query(pattern=pattern, ignore_case=ignore_case)
         return _search(root, _inside(root, path), query)
 
     return [list_dir, read_file, search]
-
-
-def parse_listing(text: str) -> tuple[list[str], list[tuple[int, str]]]:
-    """Parse what list_dir returned: names of directories, and sizes and names of files."""
-    directories: list[str] = []
-    files: list[tuple[int, str]] = []
-    for line in text.split("\n"):
-        size, _, name = line.strip().partition("  ")
-        if size == "-" and name.endswith("/"):
-            directories.append(name[:-1])
-        elif size.isdecimal() and name:
-            files.append((int(size), name))
-    return directories, files
 
 
 def _inside(root: Path, path: str) -> Path:

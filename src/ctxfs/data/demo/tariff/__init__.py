@@ -1,0 +1,1 @@
+"""Bills of a small electricity supplier."""
