@@ -320,7 +320,7 @@ def _figures(run: _Run, result: _Result) -> Group:
         *(Text(for_terminal(failure), style="red") for failure in dict.fromkeys(run.failures)),
         Text(
             "The replies are a script, written down before: what a model of your own saves, `ctxfs replay` shows on "
-            "your own sessions. Sessions of fewer than 50 calls save next to nothing.",
+            "your own sessions. Short ones save next to nothing.",
             style="dim",
         ),
     ]
