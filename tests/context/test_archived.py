@@ -1,7 +1,6 @@
 """What stands in the context for messages that were moved into an archive."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -11,7 +10,6 @@ from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import encode_line, scan
-from ctxfs.session.records import ItemAdded, Record
 from ctxfs.storage.memory import MemoryStore
 from session_items import carried_out, user_message
 
@@ -47,25 +45,6 @@ async def test_the_item_of_an_archive_is_not_offloaded_and_names_the_archive() -
         assert await fs.load(summary.id) != summary.message.content
     async with ContextFileSystem("session_1", store=store.peer()) as fs:
         assert await fs.items() == (summary,)
-
-
-async def test_an_archive_that_was_recorded_as_an_offloaded_item_is_read_as_any_other() -> None:
-    store = MemoryStore("session_1")
-    async with ContextFileSystem("session_1", store=store.peer()) as fs:
-        applied, _ = await archived(fs, 2, (0, 1))
-        assert applied.archived is not None
-        summary = applied.archived.item
-    records = scan(bytes(store.disk.log)).records
-    store.disk.log[:] = b"".join(encode_line(n, [_as_in_0_1_0(record)]) for n, record in enumerate(records, 1))
-    assert b'"offloaded":true' in store.disk.log
-    async with ContextFileSystem("session_1", store=store.peer()) as fs:
-        assert (await fs.items(), fs.recovery.clean) == ((summary,), True)
-
-
-def _as_in_0_1_0(record: Record) -> Record:
-    if not isinstance(record, ItemAdded) or record.item.item_type is not ItemType.COMPACTION_SUMMARY:
-        return record
-    return replace(record, item=replace(record.item, offloaded=True, destroyed=True))
 
 
 async def test_an_archive_whose_record_is_lost_is_found_again() -> None:

@@ -221,7 +221,7 @@ class Context:
 
     @property
     def eager_stats(self) -> OffloadStats:
-        """What was evicted before it was ever sent, in the whole life of the session; 0.1.0 did not record it."""
+        """What was evicted before it was ever sent, in the whole life of the session."""
         return self.fs.state.eager_stats
 
     @property
@@ -472,8 +472,8 @@ class Context:
 
         ``call``: its number, from 1; the number after the last call means the next request, as the context stands.
         Messages that could not be recorded yet (``unrecorded``) are not in it. ``not_recorded`` names what the session
-        did not record, such as the tools in 0.1.0. ``ctxfs.session.past_request`` does the same for
-        a session that is open for reading only.
+        did not record, such as tools that were never set. ``ctxfs.session.past_request`` does the same for a session
+        that is open for reading only.
 
         Raises:
             UnknownCall: there was no such call.

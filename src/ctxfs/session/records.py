@@ -109,9 +109,9 @@ class Replaced:
     """An item's content in the context is now ``content``: its placeholder, or a reply without its large arguments.
 
     ``path`` is the file of the original, None if only parts of it are in files. ``trimmed``: see ``ContextItem``.
-    ``saved_chars``: how much shorter the item is, if it was evicted eagerly; None when it was evicted later, and in
-    sessions of 0.1.0. ``placeholder``: the shorter one that may replace it later, of ``placeholder_tokens``; None: the
-    one that was recorded with the item, or there is none. ``at`` is when, in seconds since the epoch (0: not recorded),
+    ``saved_chars``: how much shorter the item is, if it was evicted eagerly; None when it was evicted later.
+    ``placeholder``: the shorter one that may replace it later, of ``placeholder_tokens``; None: the one that was
+    recorded with the item, or there is none. ``at`` is when, in seconds since the epoch (0: not recorded),
     ``after_call`` how many replies the model had given (None: not recorded). ``change`` is the number of what was
     evicted together, by which it is undone; 0: it was not recorded, see ``SessionState.changes``; -1: nothing was
     evicted, but what had been is back.

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from ctxfs.errors import ContentGone, NotRestorable, UnknownItem
-from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.items import ContextItem
 from ctxfs.messages.names import short_name
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.records import (
@@ -198,8 +198,6 @@ class SessionState:
 
     def _add(self, record: ItemAdded) -> None:
         item = record.item
-        if item.item_type is ItemType.COMPACTION_SUMMARY:  # until 0.1.0 it was recorded like an item that was offloaded
-            item = replace(item, offloaded=False, destroyed=False)
         self.ids.add(item.id)
         self.replies += record.is_reply
         if record.returned:

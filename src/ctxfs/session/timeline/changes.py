@@ -22,7 +22,7 @@ class ItemChange:
     ``tokens_before`` and ``tokens_after`` are its size in the context, 0 while it is not there. ``reason``: why, as a
     sentence for people; "" if none is recorded. ``change`` is the id by which an eviction, a compaction or a summary
     can be undone: all items that were evicted together have the same one; None for anything else. ``after_call``: how
-    many replies the model had given. ``at`` is in seconds since the epoch; None: not recorded, as in sessions of 0.1.0.
+    many replies the model had given. ``at`` is in seconds since the epoch; None: not recorded.
 
     ``sent``: a request had carried the item before. ``is_out``: afterwards its content, or a part of it, is not in the
     context. ``contents``: the ids of the contents that it happened to: the item's own, or, when arguments were evicted,

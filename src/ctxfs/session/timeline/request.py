@@ -28,8 +28,7 @@ class PastRequest:
         model: the model that the reply named; "": not recorded.
         usage: what the provider billed; None: not recorded.
         reply_id: the item of the reply; None: there is none yet, or a framework has it.
-        not_recorded: what else about the request is not known, as sentences for people. Sessions of 0.1.0 recorded only
-            the messages.
+        not_recorded: what else about the request is not known, as sentences for people.
 
     """
 
