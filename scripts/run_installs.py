@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-EXTRAS = ("cli", "anthropic", "openai", "proxy", "view", "prices", "atif", "objects", "postgres", "otel", "fast")
+EXTRAS = ("cli", "anthropic", "openai", "proxy", "view", "prices", "atif", "objects", "postgres", "otel", "mcp", "fast")
 BUILD = "import sys; from hatchling import build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
 
 ALONE = textwrap.dedent(

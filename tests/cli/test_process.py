@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ctxfs.cli.app import run
-from ctxfs.cli.commands import COMMANDS
+from ctxfs.cli.commands import COMMANDS, SUBCOMMANDS
 from ctxfs.messages import ToolCall
 from ctxfs.testing import ChatCompletionsServer, Failure, MessagesServer
 from patience import HANGS_S
@@ -90,12 +90,13 @@ def test_the_package_runs_as_a_module() -> None:
     assert done.stdout == ctxfs("--version").stdout
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *SUBCOMMANDS])
 def test_the_list_of_commands_shows_the_first_sentence_of_each(name: str) -> None:
-    module, _, function = COMMANDS[name].place.partition(".")
+    listed = {**COMMANDS, **SUBCOMMANDS}[name]
+    module, _, function = listed.place.partition(".")
     command = getattr(import_module(f"ctxfs.cli.{module}"), function)
-    assert command.__doc__.startswith(COMMANDS[name].summary)
-    assert COMMANDS[name].summary.count(".") == 1
+    assert command.__doc__.startswith(listed.summary)
+    assert listed.summary.count(".") == 1
 
 
 # The demo ------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from ctxfs.cli.app import app, run
-from ctxfs.cli.commands import COMMANDS
+from ctxfs.cli.commands import COMMANDS, SUBCOMMANDS
 from patience import HANGS_S
 from written_session import write_session
 
@@ -46,13 +46,14 @@ def on_a_terminal(*arguments: object, **environment: str) -> str:
     return shown.decode().replace("\r\n", "\n")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *SUBCOMMANDS])
 def test_the_help_of_every_command_has_examples_that_are_right(name: str) -> None:
-    examples = COMMANDS[name].examples
+    examples = {**COMMANDS, **SUBCOMMANDS}[name].examples
     assert examples
     for example in examples:
-        command, *arguments = shlex.split(example.partition(" > ")[0])[1:]
-        assert command == name
+        words = shlex.split(example.partition(" > ")[0])[1:]
+        command, arguments = words[: len(name.split())], words[len(name.split()) :]
+        assert command == name.split()
         GROUP.commands[name].make_context(name, arguments)  # wrong ones are refused
 
 

@@ -56,7 +56,8 @@ async def test_tools_are_listed_and_called() -> None:
     (tool,) = (await answered(request("tools/list")))["result"]["tools"]
     assert (tool["name"], tool["annotations"]["readOnlyHint"]) == ("echo", True)
     called = await answered(request("tools/call", name="echo", arguments={"a": 1}, _meta={"b": 2}))
-    assert called["result"] == {"content": [{"type": "text", "text": '[{"a": 1}, {"b": 2}]'}], "isError": False}
+    content = [{"type": "text", "text": '[{"a": 1}, {"b": 2}]'}]
+    assert called["result"] == {"content": content, "isError": False, "resultType": "complete"}
     assert (await answered(request("tools/call", name="echo")))["result"]["isError"]
     assert (await answered(request("ping")))["result"] == {}
 

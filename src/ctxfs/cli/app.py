@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typing_extensions import override
 
-from ctxfs.cli.commands import COMMANDS, COMPLETE_VARIABLE, GROUPS
+from ctxfs.cli.commands import COMMANDS, COMPLETE_VARIABLE, GROUPS, SUBCOMMANDS
 from ctxfs.cli.pager import paged
 from ctxfs.errors import ArchiveError, ContentGone, CorruptContent, CorruptJournal, CtxfsError, NotStored
 from ctxfs.session.content.visible import visible_text as for_terminal
@@ -83,7 +83,7 @@ class _Commands(Mapping[str, Any]):
     """The commands by name; each one is imported when it is first used, so that --help and --version are quick."""
 
     def __getitem__(self, name: str) -> Any:
-        command = COMMANDS[name]
+        command = SUBCOMMANDS[name] if name in SUBCOMMANDS else COMMANDS[name]
         module, _, function_name = command.place.partition(".")
         function = getattr(import_module(f"ctxfs.cli.{module}"), function_name)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -110,6 +110,13 @@ class _Group(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands: Any = _Commands()
+
+    @override
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        both = " ".join(args[:2])
+        if both in SUBCOMMANDS:
+            args = [both, *args[2:]]
+        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Offer the commands without importing them; see ``click.Group.shell_complete``."""

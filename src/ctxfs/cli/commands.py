@@ -227,3 +227,25 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
 """The commands by what they are for, in the order of the help."""
 
 COMMANDS: Mapping[str, Command] = {name: command for group in GROUPS.values() for name, command in group.items()}
+
+SUBCOMMANDS: Mapping[str, Command] = {
+    "mcp wrap": Command(
+        "mcp_wrap.wrap",
+        "Stand before an MCP server, and preview its large results.",
+        (
+            "ctxfs mcp wrap -- npx -y @modelcontextprotocol/server-filesystem .",
+            "ctxfs mcp wrap --url https://example.org/mcp --header 'X-Key={KEY}'",
+        ),
+    ),
+    "mcp install": Command(
+        "mcp_install.install",
+        "Wrap the MCP servers of a client, in its configuration.",
+        ("ctxfs mcp install claude-code --all", "ctxfs mcp install codex --server github --dry-run"),
+    ),
+    "mcp uninstall": Command(
+        "mcp_install.uninstall",
+        "Take `ctxfs mcp install` back.",
+        ("ctxfs mcp uninstall claude-code",),
+    ),
+}
+"""Commands of two words; the help of the first word's command names them."""

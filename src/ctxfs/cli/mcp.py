@@ -44,6 +44,9 @@ def mcp(
 
     With --claude-code, the plug-in of Claude Code is served, which starts this command itself: large tool output is
     stored in full before the model sees it, and the model is sent a preview of it.
+
+    `ctxfs mcp wrap` stands before any other MCP server, and previews its large results; `ctxfs mcp install` wraps the
+    servers of a client, and `ctxfs mcp uninstall` takes that back.
     """
     if (session is None) != claude_code:
         raise ConfigError("give mcp either a SESSION, which `ctxfs sessions` lists, or --claude-code")

@@ -30,7 +30,7 @@ _VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 
 _PARSE_ERROR = -32700
 _INVALID_REQUEST = -32600
-_METHOD_NOT_FOUND = -32601
+METHOD_NOT_FOUND = -32601
 _INVALID_PARAMS = -32602
 _INTERNAL_ERROR = -32603
 """Codes of JSON-RPC."""
@@ -89,10 +89,10 @@ class Server:
             case "ping":
                 return {}
             case "tools/list":
-                return {"tools": [_shown(tool) for tool in self._tools.values()]}
+                return {"tools": [shown(tool) for tool in self._tools.values()]}
             case "tools/call":
                 return await self._called(params)
-        raise _Refused(_METHOD_NOT_FOUND, f"there is no method {str(method)[:80]!r}")
+        raise _Refused(METHOD_NOT_FOUND, f"there is no method {str(method)[:80]!r}")
 
     async def _called(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
         name = params.get("name")
@@ -194,7 +194,8 @@ def _greeting(asked: Any) -> Mapping[str, Any]:
     }
 
 
-def _shown(tool: Tool) -> Mapping[str, Any]:
+def shown(tool: Tool) -> Mapping[str, Any]:
+    """A tool as a list of tools has it."""
     return {
         "name": tool.name,
         "description": tool.description,
@@ -205,7 +206,8 @@ def _shown(tool: Tool) -> Mapping[str, Any]:
 
 def _content(content: str | Sequence[Block], *, is_error: bool) -> Mapping[str, Any]:
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    return {"content": [_block(block) for block in blocks], "isError": is_error}
+    # The version of 2026-07-28 requires the last field, and older clients ignore it.
+    return {"content": [_block(block) for block in blocks], "isError": is_error, "resultType": "complete"}
 
 
 def _block(block: Mapping[str, Any]) -> Mapping[str, Any]:

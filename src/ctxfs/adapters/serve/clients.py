@@ -1,0 +1,192 @@
+"""The clients of MCP that people use: where their configuration is, and how a server in it is wrapped. Pure."""
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ctxfs.adapters.serve.client_files import ClientFile, Entry, JsonFile, TomlFile
+from ctxfs.errors import ConfigError
+from ctxfs.errors.spelling import did_you_mean
+
+_WRAP = ["mcp", "wrap"]
+_OWN = re.compile(r"(?:.*[/\\])?ctxfs(?:\.exe)?")
+_HEADER = "CTXFS_HEADER_"
+"""Values of headers are often secrets, so they stand in the environment; these are the names of their variables."""
+
+
+class Client(NamedTuple):
+    """A client. ``paths``: where its configuration may be, under the user's home; the first that is there counts.
+
+    ``key``: the object with its servers. ``urls``: the fields that hold a URL which it reaches by Streamable HTTP.
+    """
+
+    title: str
+    paths: tuple[str, ...]
+    key: str = "mcpServers"
+    urls: tuple[str, ...] = ("url",)
+    environment: str = "env"
+
+
+CLIENTS: Mapping[str, Client] = {
+    "claude-code": Client("Claude Code", (".claude.json",)),
+    "claude-desktop": Client(
+        "Claude Desktop",
+        (
+            "Library/Application Support/Claude/claude_desktop_config.json",
+            "AppData/Roaming/Claude/claude_desktop_config.json",
+            ".config/Claude/claude_desktop_config.json",
+        ),
+    ),
+    "codex": Client("Codex", (".codex/config.toml",), key="mcp_servers"),
+    "cursor": Client("Cursor", (".cursor/mcp.json",)),
+    "vscode": Client(
+        "VS Code",
+        (
+            "Library/Application Support/Code/User/mcp.json",
+            "AppData/Roaming/Code/User/mcp.json",
+            ".config/Code/User/mcp.json",
+        ),
+        key="servers",
+    ),
+    "gemini": Client("Gemini CLI", (".gemini/settings.json",), urls=("httpUrl",)),
+    "opencode": Client(
+        "opencode",
+        (".config/opencode/opencode.json", ".config/opencode/opencode.jsonc"),
+        key="mcp",
+        environment="environment",
+    ),
+    "windsurf": Client("Windsurf", (".codeium/windsurf/mcp_config.json",), urls=("serverUrl", "url")),
+}
+"""By the name that the command line takes."""
+
+
+def client_named(name: str) -> Client:
+    """The client. Raises ``ConfigError`` for a name that is not in the table."""
+    if name not in CLIENTS:
+        raise ConfigError(f"unknown client {name!r}{did_you_mean(name, CLIENTS)}: use one of {', '.join(CLIENTS)}")
+    return CLIENTS[name]
+
+
+def file_of(client: Client, text: str, path: Path) -> ClientFile:
+    """A client's configuration. Raises ``ConfigError``, which names the file, if it is not one."""
+    kind: Callable[[str, str], ClientFile] = TomlFile if path.suffix == ".toml" else JsonFile
+    try:
+        return kind(text, client.key)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def is_wrapped(entry: Entry) -> bool:
+    """Whether a server is already started by ``ctxfs mcp wrap``."""
+    words = _command(entry)
+    return any(words[place : place + 2] == _WRAP for place in (1, 3)) and _is_ctxfs(words)
+
+
+def wrappable(file: ClientFile, name: str | None) -> list[str]:
+    """The servers to wrap: the one with this name, or all that are not wrapped yet (None); ctxfs's own are left out.
+
+    Raises:
+        ConfigError: there is no server of this name, or it need not be wrapped.
+
+    """
+    if name is None:
+        return [one for one, entry in file.servers.items() if not _is_ctxfs(_command(entry))]
+    if name not in file.servers:
+        known = ", ".join(file.servers)
+        raise ConfigError(f"there is no server {name!r}{did_you_mean(name, file.servers)}: there are {known}")
+    if is_wrapped(file.servers[name]):
+        raise ConfigError(f"the server {name!r} is wrapped already")
+    if _is_ctxfs(_command(file.servers[name])):
+        raise ConfigError(f"the server {name!r} is one of ctxfs: it need not be wrapped")
+    return [name]
+
+
+def wrapped(client: Client, name: str, entry: Entry, program: Sequence[str]) -> dict[str, Any]:
+    """The entry with which the client starts ``program`` (ctxfs), which then starts or reaches the server.
+
+    Raises ``ConfigError`` if it cannot be told how the client reaches the server.
+    """
+    command = entry.get("command")
+    arguments = entry.get("args", [])
+    if isinstance(command, list) and command and "args" not in entry:
+        return {**entry, "command": [*program, *_WRAP, "--", *command]}
+    if isinstance(command, str) and isinstance(arguments, list):
+        return {**entry, "command": program[0], "args": [*program[1:], *_WRAP, "--", command, *arguments]}
+    url = next((entry[field] for field in client.urls if isinstance(entry.get(field), str)), None)
+    if url is None or entry.get("type") == "sse":
+        raise ConfigError(
+            f"the server {name!r} has neither a command nor a URL for Streamable HTTP, so it cannot be wrapped: "
+            "choose others with --server"
+        )
+    return _wrapped_url(client, entry, url, program)
+
+
+def _wrapped_url(client: Client, entry: Entry, url: str, program: Sequence[str]) -> dict[str, Any]:
+    headers: list[str] = []
+    environment = dict(entry.get(client.environment) or {})
+    passed = list(entry.get("env_vars") or ())
+    given = {**(entry.get("headers") or {}), **(entry.get("http_headers") or {})}
+    for number, (header, value) in enumerate(given.items(), 1):
+        environment[f"{_HEADER}{number}"] = value
+        headers += ["--header", f"{header}={{{_HEADER}{number}}}"]
+    for header, variable in (entry.get("env_http_headers") or {}).items():
+        headers += ["--header", f"{header}={{{variable}}}"]
+        passed.append(variable)
+    if (variable := entry.get("bearer_token_env_var")) is not None:
+        headers += ["--header", f"Authorization=Bearer {{{variable}}}"]
+        passed.append(variable)
+    words = [*program, *_WRAP, "--url", url, *headers]
+    gone = {*client.urls, "headers", "http_headers", "env_http_headers", "bearer_token_env_var", "type", "env_vars"}
+    new: dict[str, Any] = {}
+    if "type" in entry:
+        new["type"] = "local" if entry["type"] == "remote" else "stdio"
+    if client.key == "mcp":  # opencode has the command and its arguments in one list
+        new["command"] = words
+    else:
+        new["command"] = words[0]
+        new["args"] = words[1:]
+    if environment:
+        new[client.environment] = environment
+    if passed:
+        new["env_vars"] = passed
+    rest = {field: value for field, value in entry.items() if field not in gone and field != client.environment}
+    return {**new, **rest}
+
+
+def with_wrapped(client: Client, file: ClientFile, names: Collection[str], program: Sequence[str]) -> str:
+    """The configuration's text with these servers wrapped."""
+    return file.replaced({name: wrapped(client, name, file.servers[name], program) for name in names})
+
+
+def without_wrapped(client: Client, text: str, path: Path, before: str | None, program: Sequence[str]) -> str:
+    """The configuration's text as it is without ctxfs. ``before``: the copy of it from before, if there is one.
+
+    If nothing else was changed since, that is the copy. Otherwise only the entries are restored.
+
+    Raises:
+        ConfigError: a server is wrapped that the copy does not have, so that its entry is not known.
+
+    """
+    file = file_of(client, text, path)
+    names = [name for name, entry in file.servers.items() if is_wrapped(entry)]
+    if not names:
+        return text
+    old = None if before is None else file_of(client, before, path)
+    if before is None or old is None or (missing := [name for name in names if name not in old.servers]):
+        lacking = ", ".join(names if old is None else missing)
+        raise ConfigError(f"{path}: no copy has the entries of before of {lacking}: change them by hand")
+    if with_wrapped(client, old, names, program) == text:
+        return before
+    return file.restored(names, before)
+
+
+def _command(entry: Entry) -> list[str]:
+    """The words with which a server is started; []: it is reached by a URL."""
+    command = entry.get("command")
+    words = command if isinstance(command, list) else [command, *(entry.get("args") or ())]
+    return [word for word in words if isinstance(word, str)]
+
+
+def _is_ctxfs(words: Sequence[str]) -> bool:
+    return bool(words) and (_OWN.fullmatch(words[0]) is not None or words[1:3] == ["-m", "ctxfs"])
