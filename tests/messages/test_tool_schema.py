@@ -36,3 +36,8 @@ def test_the_names_of_tools_are_found_in_each_apis_form() -> None:
         {"name": 5},
     ]
     assert tool_names(definitions) == ["a", "b"]
+
+
+def test_the_tools_inside_of_a_namespace_have_names_and_it_has_none() -> None:
+    server = {"type": "namespace", "name": "mcp__files", "tools": [{"type": "function", "name": "context_read"}]}
+    assert tool_names([{"type": "function", "name": "a"}, server]) == ["a", "context_read"]

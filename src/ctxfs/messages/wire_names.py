@@ -116,8 +116,10 @@ def tool_names(definitions: Iterable[Any]) -> list[str]:
     for definition in definitions:
         if not isinstance(definition, Mapping):
             continue
-        if isinstance(declared := definition.get("functionDeclarations"), list):  # Gemini's
-            names += tool_names(declared)
+        # Gemini's declarations are in one definition; Codex sends the tools of an MCP server in one, a "namespace".
+        inner = definition.get("functionDeclarations", definition.get("tools"))
+        if isinstance(inner, list):
+            names += tool_names(inner)
             continue
         function = definition.get("function")
         name = (function if isinstance(function, Mapping) else definition).get("name")
