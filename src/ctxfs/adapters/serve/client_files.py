@@ -5,6 +5,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from ctxfs.adapters.extras import needs
 from ctxfs.errors import ConfigError
 
@@ -18,9 +20,7 @@ Entry = Mapping[str, Any]
 class ClientFile(Protocol):
     """A configuration. ``servers``: the entries of its MCP servers, by name, in the order of the file."""
 
-    @property
-    def servers(self) -> Mapping[str, Entry]:
-        """The entries."""
+    servers: Mapping[str, Entry]
 
     def replaced(self, entries: Mapping[str, Entry]) -> str:
         """The text with these entries in place of those of the same names."""
@@ -29,7 +29,7 @@ class ClientFile(Protocol):
         """The text with these entries as the text ``before`` has them, character for character."""
 
 
-class JsonFile:
+class JsonFile(ClientFile):
     """A configuration in JSON, with or without comments; the servers are in the object ``key``.
 
     Raises:
@@ -48,14 +48,14 @@ class JsonFile:
             raise ConfigError(f"not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from error
         except RecursionError as error:
             raise ConfigError("not a configuration: its JSON is nested too deeply") from error
-        self.servers: Mapping[str, Entry] = _checked_servers(whole, key)
+        self.servers = _checked_servers(whole, key)
 
+    @override
     def replaced(self, entries: Mapping[str, Entry]) -> str:
-        """See ``ClientFile``."""
         return self._with({name: self._shown(entry, name) for name, entry in entries.items()})
 
+    @override
     def restored(self, names: Collection[str], before: str) -> str:
-        """See ``ClientFile``."""
         old = JsonFile(before, self._key)
         texts = {}
         for name in names:
@@ -132,7 +132,7 @@ class JsonFile:
         self._at = at + 1
 
 
-class TomlFile:
+class TomlFile(ClientFile):
     """A configuration in TOML; the servers are in the table ``key``.
 
     Raises:
@@ -150,10 +150,10 @@ class TomlFile:
         except ParseError as error:
             raise ConfigError(f"not TOML: {error}") from error
         self._key = key
-        self.servers: Mapping[str, Entry] = _checked_servers(self._whole.unwrap(), key)
+        self.servers = _checked_servers(self._whole.unwrap(), key)
 
+    @override
     def replaced(self, entries: Mapping[str, Entry]) -> str:
-        """See ``ClientFile``."""
         for name, entry in entries.items():
             table: Any = self._whole[self._key][name]
             for gone in [field for field in table if field not in entry]:
@@ -163,8 +163,8 @@ class TomlFile:
                     table[field] = value
         return self._whole.as_string()
 
+    @override
     def restored(self, names: Collection[str], before: str) -> str:
-        """See ``ClientFile``."""
         old = TomlFile(before, self._key)
         for name in names:
             self._whole[self._key][name] = old._whole[self._key][name]
