@@ -98,6 +98,8 @@ demo: $(DEMO_STAMP)
 docs: .venv-docs/.installed
 	@rm -rf build/site
 	PYTHONPATH=src .venv-docs/bin/zensical build --strict --clean
+	@! grep -rhoE '<(script|link|img)[^>]*https?://[^>]*>' build/site --include='*.html' | sort -u | grep . || \
+		{ echo "the site loads this from elsewhere: a reader's pages must not"; exit 1; }
 
 # What builds the site needs an environment of its own: it must not change that of tests that run at the same time.
 .venv-docs/.installed: pyproject.toml $(STAMP)

@@ -26,7 +26,7 @@ GROUP: Any = typer.main.get_command(app)
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("root")
-    write_session(root, *("".join(f"{start}: line {n}\n" for n in range(1, 200)) for start in "abc"))
+    write_session(root, *("".join(f"{start}: line {n}\n" for n in range(1, 200)) for start in "abc"), "wide " * 60)
     return root
 
 
@@ -79,7 +79,9 @@ def test_what_goes_through_the_pager_is_as_harmless_as_on_the_terminal(root: Pat
     assert "OWNED" in shown
 
 
-@pytest.mark.parametrize("command", [("sessions",), ("explain", "last"), ("du",), ("diff", "last", "1")])
+@pytest.mark.parametrize(
+    "command", [("sessions",), ("explain", "last"), ("du",), ("diff", "last", "1"), ("show", "last")]
+)
 def test_a_terminal_without_colours_and_without_utf8_gets_plain_text(root: Path, command: tuple[str, ...]) -> None:
     plain = {"NO_COLOR": "1", "CTXFS_PAGER": "", "COLUMNS": "80"}
     shown = on_a_terminal(*command, "--root", root, **plain)

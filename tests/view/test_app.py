@@ -129,6 +129,7 @@ def test_the_tabs_show_items_and_warnings(url: str) -> None:
     items = get(f"{url}session/{SESSION}/items").text
     assert "read_file(shop/checkout.py)" in items
     warnings = get(f"{url}session/{SESSION}/warnings").text
+    assert get(f"{url}session/{SESSION}/").status_code == 200  # a slash at the end is no other page
     assert "The prompt cache lost its contents" in warnings
 
 

@@ -103,10 +103,10 @@ def test_a_mark_opens_its_call_and_its_item(browser: Browser, url: str) -> None:
             expect(page.locator("#item-title")).to_be_in_viewport()
 
 
-def test_a_warning_says_what_its_items_are(browser: Browser, url: str) -> None:
+def test_a_note_says_what_its_items_are(browser: Browser, url: str) -> None:
     with watched(browser, url, viewport={"width": 1400, "height": 900}) as page:
         page.goto(f"{url}session/{SESSION}/warnings")
-        again = page.locator(".finding", has_text="called again").locator(".row").first
+        again = page.locator(".finding", has_text="made again").locator(".row").first
         expect(again).to_contain_text("read_file(shop/checkout.py) call_002")
         expect(again.locator(".size")).to_have_text("3,494 tokens")
         with leads_to(page, "item=call_002"):

@@ -136,7 +136,7 @@ def test_what_was_wasted_is_found() -> None:
     found = findings(Activity(events=(missed,), items=items), window_tokens=None, recovery=Recovery())
     assert [(one.level, one.calls, one.item_ids) for one in found] == [
         ("warning", (3,), ()),
-        ("warning", (4, 5), ("call_1",)),
+        ("note", (4, 5), ("call_1",)),
         ("note", (), ("call_1",)),
     ]
     assert "4,000 tokens" in found[0].detail

@@ -127,7 +127,7 @@ def _row(session: SessionSummary, *, state: str) -> tuple[str, ...]:
         return (*named, *([""] * 6))
     cost = "" if session.cost_usd is None or not session.calls else figures.usd(session.cost_usd)
     saved = _saved(session)
-    counts = (session.calls, session.items, session.stored)
+    counts = (session.calls, session.items or None, session.stored)  # a framework's history has no items here
     return (*named, tokens(session.context_tokens), cost, saved, *map(tokens, counts))
 
 

@@ -9,7 +9,7 @@ import typer
 
 from ctxfs.cli.changes import change_keys, print_changes
 from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
-from ctxfs.cli.output import console, label, print_json, write
+from ctxfs.cli.output import console, label, on_terminal, print_json, write
 from ctxfs.cli.session import SessionsAt, open_session, sessions_at
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
@@ -44,7 +44,7 @@ def show(
 ) -> None:
     """Show the conversation, now or as sent at a call.
 
-    Long messages are cut: --full shows them whole, and `ctxfs cat` shows one of them.
+    Long messages and lines are cut: --full shows them whole, and `ctxfs cat` shows one of them.
     """
     if request and (full or last is not None):
         raise ConfigError("--request is the whole request: leave out --last and --full")
@@ -68,13 +68,13 @@ async def _show(
             print_json(_request_keys(found) | {"items": [_item_keys(item) for item in items]})
             return
         out = console()
-        out.print(label(_headline(found, len(timeline.calls)), "bold"), soft_wrap=True)
+        out.print(label(_headline(found, len(timeline.calls)), "bold"))
         for item in items:
             out.print()
-            out.print(label(_title(item), "cyan"), soft_wrap=True)
+            out.print(label(_title(item), "cyan"))
             _print_text(item, full=full)
         for missing in found.not_recorded:
-            out.print(label(f"not recorded: {missing}", "dim"), soft_wrap=True)
+            out.print(label(f"not recorded: {missing}", "dim"))
 
 
 def _headline(request: PastRequest, calls: int) -> str:
@@ -95,9 +95,14 @@ def _title(item: ContextItem) -> str:
 def _print_text(item: ContextItem, *, full: bool) -> None:
     lines = readable_text(item.message.content).splitlines()
     shown = lines if full or len(lines) <= _LINES + 1 else lines[:_LINES]
-    write(lossless_bytes("".join(f"{line}\n" for line in shown)))
+    out = console()
+    if full or not on_terminal():
+        write(lossless_bytes("".join(f"{line}\n" for line in shown)))
+    else:
+        for line in shown:
+            out.print(label(line), no_wrap=True, overflow="ellipsis")
     if len(shown) < len(lines):
-        console().print(label(f"… {len(lines) - len(shown):,} more lines", "dim"))
+        out.print(label(f"… {len(lines) - len(shown):,} more lines", "dim"))
 
 
 def _request_keys(request: PastRequest) -> dict[str, Any]:

@@ -85,6 +85,7 @@ class ViewApp:
             Route("/recording/{number:int}/timeline.json", self._answer(self._recorded_chart)),
             Route("/recording/{number:int}/text", self._answer(self._recorded_text)),
             Route("/session/{session}", self._answer(self._session)),
+            Route("/session/{session}/", self._answer(self._session)),
             Route("/session/{session}/timeline.json", self._answer(self._timeline)),
             Route("/session/{session}/request.json", self._answer(self._request)),
             Route("/session/{session}/change", self._answer(self._change), methods=["POST"]),

@@ -166,9 +166,10 @@ def _repeated(activity: Activity) -> Iterator[Finding]:
     if again:
         times = sum(len(life.repeated) for life in again)
         yield Finding(
-            level="warning",
-            title="A tool was called again for a result that had been evicted",
-            detail=f"The model repeated a call instead of reading the stored result ({plural(times, 'time')}).",
+            level="note",
+            title=f"{plural(times, 'call')} {'was' if times == 1 else 'were'} made again after the first result had left",
+            detail="The same tool, with the same arguments. That is right where something had changed in between, as when "
+            "tests run again; where nothing had, the stored result could have been read back.",
             item_ids=tuple(life.item_id for life in again),
             calls=tuple(sorted({call for life in again for call in life.repeated})),
         )

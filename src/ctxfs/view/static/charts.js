@@ -179,8 +179,10 @@ window.ctxfsCharts = (() => {
     const taken = [];
     for (const { line, y, own } of wanted) {
       const near = (at) => taken.some((other) => Math.abs(other - at) < 12 * ratio);
+      // Only where no other line is nearer: a name beside the wrong line is worse than none.
+      const its = (at) => wanted.every((other) => Math.abs(other.y - at) >= Math.abs(y - at));
       const places = [0, 12, -12, 24, -24].map((by) => Math.max(bbox.top + 6 * ratio, Math.min(bbox.top + bbox.height - 4 * ratio, y + by * ratio)));
-      const at = places.find((one) => !near(one));
+      const at = places.find((one) => !near(one) && its(one));
       if (at === undefined) continue;
       taken.push(at);
       ctx.font = `${own ? "600 " : ""}${11 * ratio}px system-ui, sans-serif`;
