@@ -165,11 +165,12 @@ def _repeated(activity: Activity) -> Iterator[Finding]:
     again = [life for life in activity.items.values() if life.repeated]
     if again:
         times = sum(len(life.repeated) for life in again)
+        were = "was" if times == 1 else "were"
         yield Finding(
             level="note",
-            title=f"{plural(times, 'call')} {'was' if times == 1 else 'were'} made again after the first result had left",
-            detail="The same tool, with the same arguments. That is right where something had changed in between, as when "
-            "tests run again; where nothing had, the stored result could have been read back.",
+            title=f"{plural(times, 'call')} {were} made again after the first result had left",
+            detail="The same tool, with the same arguments. That is right where something had changed in between, as "
+            "when tests run again; where nothing had, the stored result could have been read back.",
             item_ids=tuple(life.item_id for life in again),
             calls=tuple(sorted({call for life in again for call in life.repeated})),
         )
