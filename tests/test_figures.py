@@ -1,18 +1,14 @@
 """The figures of README and docs are the same wherever they stand, and so are those that a command prints beside them.
 
 What a command prints is compared where it runs: the demo's picture in tests/cli/test_process.py, the programs of a page
-in tests/test_docs.py, the size of the wheel in tests/test_packaging.py.
+in tests/test_docs.py, the README's in tests/cli/test_pages.py, the size of the wheel in tests/test_packaging.py.
 """
 
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from ctxfs.messages import ToolCall
-from ctxfs.testing import ScriptedModel
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -74,18 +70,6 @@ def test_the_pictures_figures_stand_in_the_readme() -> None:
     picture = (ROOT / "docs" / "images" / "demo.svg").read_text()
     (shown,) = re.findall(r"(\$[\d.]+ instead of \$[\d.]+)", picture)
     assert f"{shown}, and what left its context](docs/images/demo.svg)" in README
-
-
-def test_the_program_of_the_readme_runs_without_a_key_by_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    program, line = re.findall(r"(?ms)^```python\n(.*?)^```$", README)[:2]
-    (with_key,) = re.findall(r"(?m)^    llm = ChatAnthropic\(\).*\n", program)
-    names: dict[str, Any] = {"ScriptedModel": ScriptedModel, "ToolCall": ToolCall, "__name__": "readme"}
-    exec(program.replace(with_key, f"    {line}"), names)
-    assert capsys.readouterr().out == "None has.\n"
-    assert list((tmp_path / ".agent" / "context").iterdir())
 
 
 REFERENCES = frozenset({"frameworks.md", "public-names.md"})
