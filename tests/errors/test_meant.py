@@ -12,11 +12,11 @@ import pytest
 import ctxfs
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, ContextItem, History, ItemType, OffloadPolicy, tool
 from ctxfs.agent import ChatAnthropic
-from ctxfs.errors import SessionLocked
+from ctxfs.errors import ConfigError, SessionLocked
 from ctxfs.errors.spelling import did_you_mean, nearest
-from ctxfs.eviction import Budget, SelectiveCompaction
+from ctxfs.eviction import Budget, Rule, SelectiveCompaction
 from ctxfs.lazy import OTHER_NAMES, lazy
-from ctxfs.messages import ToolMessage, UnknownModel
+from ctxfs.messages import Prices, ToolMessage, UnknownModel
 from ctxfs.testing import ScriptedModel
 from ctxfs.tools import KnowledgeService, Materialize
 from test_public_names import PUBLIC
@@ -40,6 +40,7 @@ from test_public_names import PUBLIC
         (Budget, {"window": 9}, "Budget has no setting 'window': did you mean 'window_tokens'?"),
         (OffloadPolicy, {"tokens_threshold": 9}, "did you mean 'token_threshold'?"),
         (SelectiveCompaction, {"rule": {}}, "did you mean 'rules'?"),
+        (SelectiveCompaction, {"offload_policy": None}, "did you mean 'policy'?"),
         (Materialize, {"max_chars": 9}, "did you mean 'max_inline_chars'?"),
         (ChatAnthropic, {"apikey": "x"}, "did you mean 'api_key'?"),
         (tool, {"ephemral": 2}, "tool has no setting 'ephemral': did you mean 'ephemeral'?"),
@@ -52,12 +53,31 @@ def test_a_setting_that_is_not_there_is_answered_with_the_one_that_was_meant(
         make(**written)
 
 
+def _said(word: str) -> str:
+    return word
+
+
 def test_settings_are_taken_as_before(tmp_path: Path) -> None:
     context = Context("s", root_path=tmp_path, keep_recent={"search": 2})
     assert context.session_id == "s"
     assert Budget(window_tokens=9, reply_tokens=1) == Budget(window_tokens=9, reply_tokens=1)
-    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'window_tokens'"):
-        Budget()  # type: ignore[call-arg]
+    assert tool("Say a word")(_said).name == "_said"
+
+
+@pytest.mark.parametrize(
+    ("make", "written", "says"),
+    [
+        (Budget, {}, "Budget needs window_tokens: write Budget(window_tokens=...)"),
+        (Prices, {"input": 1, "output": 5}, "Prices needs cache_read: write Prices(cache_read=...)"),
+        (Rule, {}, "Rule needs strategy: write Rule(strategy=...)"),
+        (tool, {"name": "say"}, "tool needs description: write tool(description=...)"),
+    ],
+)
+def test_a_setting_that_must_be_given_and_is_not_is_named(
+    make: Callable[..., Any], written: Mapping[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        make(**written)
 
 
 @pytest.mark.parametrize(

@@ -117,3 +117,4 @@ def test_a_server_imports_nothing_that_makes_it_start_late() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     slow = {"mcp", "mcp_types", "rich", "httpx", "httpx2", "starlette", "uvicorn", "tiktoken", "toktok"}
     assert not slow & set(loaded)
+    assert "ctxfs.context.history.history" not in loaded  # only the plug-in of Claude Code needs it

@@ -6,7 +6,6 @@ from typing import Annotated
 import anyio
 import typer
 
-from ctxfs.adapters.serve.claude_code import plugin_at, serve
 from ctxfs.adapters.serve.mcp import reading_server, serve_stdio
 from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.options import PreviewAbove, Root, StoreUrl
@@ -53,6 +52,8 @@ def mcp(
     if session is not None:
         anyio.run(_serve, sessions_at(root, store), session)
         return
+    from ctxfs.adapters.serve.claude_code import plugin_at, serve  # noqa: PLC0415 - half of the time of a start
+
     plugin = plugin_at(
         stores_of(sessions_at(root, store, may_be_new=True)),
         os.environ.get(_CLAUDE_CODE_SESSION, ""),

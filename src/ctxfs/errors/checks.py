@@ -15,19 +15,26 @@ C = TypeVar("C", bound=type)
 def names_settings(meant: Mapping[str, str] | None = None) -> Callable[[F], F]:
     """Make a class or a function refuse an argument that it does not have, by the name of the one that was meant.
 
-    The error is a ``TypeError``, as Python's own. ``meant``: what to write for the name of a setting that another
-    class has.
+    The error is a ``TypeError``, as Python's own. A setting that must be given and is not is a ``ConfigError``.
+    ``meant``: what to write for the name of a setting that another class has.
     """
 
     def decorate(target: F) -> F:
-        known = tuple(inspect.signature(target).parameters)
+        parameters = inspect.signature(target).parameters
+        known = tuple(parameters)
+        needed = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
         function: Any = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
+        selves = int(isinstance(target, type))
 
         @wraps(function)
         def checked(*args: Any, **settings: Any) -> Any:
             for name in settings:
                 if name not in known:
                     raise TypeError(_unknown_setting(target.__name__, name, known, meant or {}))
+            by_place = known[: len(args) - selves]
+            for name in needed:
+                if name not in settings and name not in by_place:
+                    raise ConfigError(f"{target.__name__} needs {name}: write {target.__name__}({name}=...)")
             return function(*args, **settings)
 
         if not isinstance(target, type):

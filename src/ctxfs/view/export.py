@@ -5,7 +5,8 @@ import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from ctxfs.errors import CtxfsError
 from ctxfs.messages.readable import readable_text
@@ -26,6 +27,10 @@ SEARCHED_CHARS = 32_000_000
 beginning of a larger one is shown, since a match may start in it and end behind it."""
 ALL_CHARS = 12_000_000
 """The most characters of all contents together."""
+_BATCH_CHARS = 1_000_000
+"""How many characters are searched in one step. A step of its own for each content would cost more than the search."""
+_BATCH_ITEMS = 500
+"""The most contents of a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +61,7 @@ async def exported_page(opened: OpenSession, redaction: Redaction) -> str:
     activity = builder.activity
     page = SessionPage.of(opened).with_activity(activity)
     chars = min(CONTENT_CHARS, ALL_CHARS // max(1, len(activity.items)))
-    items = [await _item(opened, life, redaction, chars) for life in activity.items.values()]
+    items = await _items(opened, list(activity.items.values()), redaction, chars)
     pages, files = await run_to_completion(lambda: (Pages(redaction.shown), static_files()))
     style = b"\n".join(files[name][0] for name in sorted(files) if name.endswith(".css")).decode()
     scripts = [files[name][0].decode() for name in sorted(files) if name.endswith(".js") and "htmx" not in name]
@@ -91,20 +96,54 @@ def _hash(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-async def _item(opened: OpenSession, life: ItemLife, redaction: Redaction, chars: int) -> ExportedItem:
+class _Read(NamedTuple):
+    """A content as it was read, before anything is left out of it; ``problem``: why it cannot be shown."""
+
+    life: ItemLife
+    text: str
+    problem: str = ""
+
+
+async def _items(
+    opened: OpenSession, lives: Sequence[ItemLife], redaction: Redaction, chars: int
+) -> list[ExportedItem]:
     if redaction.contents:
-        return ExportedItem(life=life, text="", more=False)
-    searched = bool(redaction.patterns)
-    limit = SEARCHED_CHARS if searched else chars
+        return [ExportedItem(life=life, text="", more=False) for life in lives]
+    items: list[ExportedItem] = []
+    batch: list[_Read] = []
+    batch_chars = 0
+    for life in lives:
+        read = await _read(opened, life, SEARCHED_CHARS if redaction.patterns else chars, redaction)
+        batch.append(read)
+        batch_chars += len(read.text)
+        if batch_chars >= _BATCH_CHARS or len(batch) >= _BATCH_ITEMS:
+            items += await run_in_steps(partial(_shown, batch, redaction, chars))
+            batch = []
+            batch_chars = 0
+    return items + await run_in_steps(partial(_shown, batch, redaction, chars))
+
+
+async def _read(opened: OpenSession, life: ItemLife, limit: int, redaction: Redaction) -> _Read:
+    """The first ``limit`` characters of a content, and one more if there are more."""
     try:
         text = "".join([piece async for piece in _beginning(opened, life.item_id, limit + 1)])
     except CtxfsError as error:
-        return ExportedItem(life=life, text="", more=False, problem=str(error))
-    if searched and len(text) > limit:
+        return _Read(life, "", str(error))
+    if redaction.patterns and len(text) > limit:
         problem = f"it has more than {limit:,} characters, too many to search for what is to be left out of this file"
-        return ExportedItem(life=life, text="", more=False, problem=problem)
-    shown = await run_in_steps(lambda: redaction.content(text))
-    return ExportedItem(life=life, text=shown[:chars], more=len(shown) > chars)
+        return _Read(life, "", problem)
+    return _Read(life, text)
+
+
+def _shown(batch: Sequence[_Read], redaction: Redaction, chars: int) -> list[ExportedItem]:
+    items: list[ExportedItem] = []
+    for read in batch:
+        if read.problem:
+            items.append(ExportedItem(life=read.life, text="", more=False, problem=read.problem))
+            continue
+        text = redaction.content(read.text)
+        items.append(ExportedItem(life=read.life, text=text[:chars], more=len(text) > chars))
+    return items
 
 
 async def _beginning(opened: OpenSession, item_id: str, chars: int) -> AsyncIterator[str]:
