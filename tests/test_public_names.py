@@ -70,10 +70,10 @@ PUBLIC = {
     """,
     "ctxfs.lab": """
         Bill Cost ExplainedItem Explanation PolicyFigures PolicyRun PriceOptions RecordedItem RecordedSession
-        Report SessionReport Skipped explain explain_recording render_html replay_files
+        Report SessionReport Shadow Skipped explain explain_recording render_html replay_files
     """,
     "ctxfs.lab.ab": """
-        Against Arm Comparison Pricing Session Settings Task comparison_text run
+        Against Arm Comparison Pricing Session Settings Task run
     """,
     "ctxfs.testing": """
         Answer Broken ChatCompletionsServer Cut Failure GeminiServer MessagesServer ResponsesServer
@@ -177,7 +177,7 @@ MEMBERS = {
     "HistoryConformance": "rewritten",
     "Plan": "archive archive_first first_changed tokens_freed explain",
     "SelectiveCompaction": "__init__ rules policy",
-    "Comparison": "arms tasks repeats spent_usd against unplayed meets",
+    "Comparison": "arms tasks repeats spent_usd against unplayed meets text",
     "Against": "arm base tasks pairs arm_solved base_solved better worse arm_usd base_usd is_shown sentence",
 }
 """Classes that are public in part, for rooms of ctxfs use more of them than users may rely on: their public members."""

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from ctxfs.errors import ConfigError
-from ctxfs.lab.ab import Arm, Comparison, Session, Settings, Task, comparison_text, run
+from ctxfs.lab.ab import Arm, Comparison, Session, Settings, Task, run
 from ctxfs.messages import ModelRequest, Reply, ToolCall, ToolMessage, UserMessage
 from ctxfs.testing import ScriptedModel
 
@@ -97,7 +97,7 @@ async def test_a_model_that_loops_is_stopped_by_the_budget(tmp_path: Path) -> No
     comparison = await compared(tmp_path, ["none", "default"], loops, budget_usd=0.1)
     assert 0.05 < comparison.spent_usd <= 0.1
     assert [one.outcome for one in comparison.sessions] == ["budget"], "nothing is begun after it"
-    assert "ended by the budget: left out" in comparison_text(comparison)
+    assert "ended by the budget: left out" in comparison.text()
     other = tmp_path / "other"
     other.mkdir()
     limited = await compared(other, ["none", "default"], loops, count=2, budget_usd=1.0, session_usd=0.05)

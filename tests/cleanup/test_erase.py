@@ -346,10 +346,14 @@ def test_what_is_left_of_each_record() -> None:
     assert eraser({**old, "digest": "new"}) == {**old, "digest": "new"}
     assert eraser(part("request_sent", status="largest: a"))["status"] == ""
     assert eraser(part("request_sent", status="other"))["status"] == "other"
+    assert eraser(part("request_sent")) == part("request_sent")
+    run = part("shadowed", original="a {}", again="b {}", rewritten="c {}", age=2)
+    assert eraser(run) == part("shadowed", original="", again="", rewritten="", age=2)
     stored = part("stored", item_id="a", digest="abc", content_length=9)
     assert eraser(stored) == part("stored", item_id="a", digest="000", content_length=0)
     eraser(part("content_removed", item_id="a", erased=True))
     assert eraser(part("replaced", item_id="a", content="later"))["content"] == "later"
+    assert eraser(run) == run
 
 
 def test_what_quotes_a_line_or_a_long_word_is_found() -> None:

@@ -21,6 +21,7 @@ from ctxfs.session.records import (
     Replaced,
     Restored,
     SessionTagged,
+    Shadowed,
     UnknownRecord,
     WriterOpened,
 )
@@ -54,6 +55,21 @@ def test_a_tag_is_a_text() -> None:
     assert from_json(to_json(tagged)) == tagged
     with pytest.raises(ValueError, match="a tag is a text"):
         from_json({**to_json(tagged), "tags": [1]})
+
+
+def test_a_shadow_run_is_kept_as_it_was_recorded() -> None:
+    run = Shadowed(
+        original="a {}",
+        again="a {}",
+        rewritten="b {}",
+        is_noise=False,
+        differs=True,
+        reads_back=False,
+        tools=("a",),
+        age=2,
+    )
+    assert from_json(to_json(run)) == run
+    assert fold(SessionState(), [run]).shadowed == [run]
 
 
 def test_a_message_in_an_archive_is_not_restored_alone() -> None:

@@ -1,6 +1,7 @@
 """What the page says of sessions: figures, charts, findings, lists, and who may see it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,7 @@ from ctxfs.messages.items import ItemType
 from ctxfs.session.damaged import DamagedContent
 from ctxfs.session.journal import Damage
 from ctxfs.session.listing.summary import SessionSummary
+from ctxfs.session.records import Shadowed
 from ctxfs.session.recovery import Recovery
 from ctxfs.view import figures
 from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife, Part
@@ -16,6 +18,7 @@ from ctxfs.view.chart import chart_data
 from ctxfs.view.findings import Unfinished, findings
 from ctxfs.view.item_list import item_list
 from ctxfs.view.overview import chosen_rows
+from ctxfs.view.pages import Pages
 from ctxfs.view.security import HEADERS, allowed_hosts, refusal, same_token
 
 HOSTS = allowed_hosts(7575)
@@ -214,3 +217,17 @@ def test_no_script_and_no_style_but_the_pages_own_files() -> None:
     policy = HEADERS["Content-Security-Policy"]
     assert "unsafe" not in policy
     assert "default-src 'none'" in policy
+
+
+def test_shadow_runs_that_differ_are_shown_side_by_side() -> None:
+    same = Shadowed(
+        original="a", again="b", rewritten="a", is_noise=True, differs=False, reads_back=False, tools=("t",), age=1
+    )
+    other = replace(same, rewritten="Read {}", is_noise=False, differs=True, reads_back=True)
+    (found,) = findings(Activity(), window_tokens=None, recovery=Recovery(), shadowed=[same, other])
+    assert (found.level, found.title) == ("note", "The model did something else in 1 of 2 shadow runs")
+    assert found.beside == (other,)
+    page = Pages().render(
+        "warnings.html", page=SimpleNamespace(findings=[found], activity=Activity()), link=str, here="/"
+    )
+    assert "<td><pre>a</pre></td><td><pre>b</pre></td><td><pre>Read {}</pre></td>" in page

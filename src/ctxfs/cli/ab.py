@@ -23,7 +23,7 @@ from ctxfs.lab.ab.arms import Arm, checked_arms
 from ctxfs.lab.ab.commands import exit_code
 from ctxfs.lab.ab.directory import SessionDirectory
 from ctxfs.lab.ab.meter import Meter, Pricing
-from ctxfs.lab.ab.render import comparison_html, comparison_json, comparison_markdown, comparison_text
+from ctxfs.lab.ab.render import comparison_html, comparison_json, comparison_markdown
 from ctxfs.lab.ab.report import DEFAULT_MARGIN_POINTS
 from ctxfs.lab.ab.results import Outcome
 from ctxfs.lab.ab.running import Settings, passes, run_sessions
@@ -163,7 +163,7 @@ def ab(
     elif markdown:
         text = comparison_markdown(comparison, shown)
     else:
-        text = comparison_text(comparison, shown)
+        text = comparison.text(shown)
     sys.stdout.write(for_terminal(text) if on_terminal() else text)
     if margin is not None and not comparison.meets(margin):
         raise typer.Exit(_NOT_MET)

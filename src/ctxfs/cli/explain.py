@@ -1,6 +1,7 @@
 """``ctxfs explain``: why each item was evicted or kept, what is evicted next, and what that saved and cost."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -21,8 +22,10 @@ from ctxfs.lab.replay import explanation
 from ctxfs.lab.replay.answer import LIMITS, answer
 from ctxfs.lab.replay.explanation import ExplainedItem, Explanation
 from ctxfs.lab.replay.recorded import RecordedSession, explain_recording
+from ctxfs.lab.shadow import COLUMNS, shadow_figures
 from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.records import Shadowed
 from ctxfs.view import figures
 
 _Session = Annotated[
@@ -132,10 +135,13 @@ async def _explain(root: SessionsAt, session: str, *, item: str | None, changes:
         if item is not None:
             await _explain_item(fs, explained, item, as_json=as_json)
             return
+        shadowed = fs.state.shadowed
     if as_json:
-        print_json(_as_dict(explained))
-    else:
-        _print(explained, console())
+        print_json({**_as_dict(explained), "shadow": [asdict(one) for one in shadow_figures(shadowed)]})
+        return
+    out = console()
+    _print(explained, out)
+    _print_shadow(shadowed, out)
 
 
 async def _explain_item(fs: ContextFileSystem, explained: Explanation, given: str, *, as_json: bool) -> None:
@@ -241,6 +247,22 @@ def _summary(explained: Explanation) -> list[str]:
             f"{_dollars(billed.usd)}"
         )
     return lines
+
+
+def _print_shadow(shadowed: Sequence[Shadowed], out: Console) -> None:
+    """What shadow runs found; nothing if there were none."""
+    rows = shadow_figures(shadowed)
+    if not rows:
+        return
+    listed = table(*COLUMNS, right=COLUMNS[1:])
+    for row in rows:
+        listed.add_row(*map(label, row.cells()))
+    out.print(listed)
+    out.print(
+        f"shadow runs cost {figures.usd(rows[0].usd)}. differ: the next action of the model is not that of the "
+        "original request; noise: two replies to the original are not the same; excess: the difference, with the "
+        "interval that holds the true one with 95 %."
+    )
 
 
 def _dollars(usd: float | None) -> str:

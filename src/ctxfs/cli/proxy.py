@@ -19,6 +19,7 @@ from ctxfs.cli.options import STORE_VARIABLE, PreviewAbove, Root, StoreUrl
 from ctxfs.cli.session import find_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
+from ctxfs.lab.shadow import DEFAULT_BUDGET_USD, Shadow
 from ctxfs.session.content.visible import visible_text as for_terminal
 
 _KILLED = 128
@@ -60,6 +61,19 @@ InSession = Annotated[
 Window = Annotated[
     int | None,
     typer.Option("--window", min=1, metavar="N", help="Tokens that a prompt may take (default: the model's window)."),
+]
+ShadowShare = Annotated[
+    str | None,
+    typer.Option(
+        "--shadow",
+        metavar="SHARE",
+        help="Send this share of the rewritten requests again as they came, to compare what the model does, as in 2%.",
+        show_default=False,
+    ),
+]
+ShadowBudget = Annotated[
+    float,
+    typer.Option("--shadow-budget", min=0, metavar="USD", help="Dollars that --shadow may cost, by list prices."),
 ]
 Anthropic = Annotated[
     str | None,
@@ -116,6 +130,8 @@ def proxy(
     upstream_anthropic: Anthropic = None,
     upstream_openai: OpenAI = None,
     upstream_gemini: Gemini = None,
+    shadow: ShadowShare = None,
+    shadow_budget: ShadowBudget = DEFAULT_BUDGET_USD,
 ) -> None:
     """Run a program and evict from its requests to models.
 
@@ -134,6 +150,7 @@ def proxy(
         settings["read_tool"] = program_of(command).read_tool
     if window is not None:
         settings["window"] = window
+    beside_it = None if shadow is None else Shadow(_no_send, share=_share(shadow), budget_usd=shadow_budget)
     place = sessions_at(root, store, may_be_new=True)
     running = Proxy(
         None,
@@ -143,11 +160,14 @@ def proxy(
         stores_of(place),
         one_session=session is not None,
         reading_turns=reading_turns,
+        shadow=beside_it,
     )
     beside = {} if store is None else {STORE_VARIABLE: store}
     with _quiet() as noted, running:
         told_command = told(command, running.environment)
         code = _run(told_command, {**os.environ, **beside, **running.environment})
+        if beside_it is not None:
+            beside_it.close()
     for line in (*noted, *running.savings.lines()):
         sys.stderr.write(for_terminal(f"ctxfs: {line}\n"))
     if running.requests == 0:
@@ -189,6 +209,21 @@ def _kept(given: Sequence[str]) -> dict[str, int]:
             raise ConfigError(f"--keep-recent {one!r}: give TOOL=N, as in Bash=3")
         kept[tool] = int(number)
     return kept
+
+
+def _share(given: str) -> float:
+    """A share as it is typed: 2%, or 0.02."""
+    try:
+        share = float(given.removesuffix("%")) / (100 if given.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ConfigError(f"--shadow {given!r}: give a share, as in 2%")
+    return share
+
+
+def _no_send(_: object) -> None:
+    raise AssertionError("the proxy says for each request how it is sent")
 
 
 def checked_url(url: str) -> str:

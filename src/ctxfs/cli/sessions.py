@@ -90,6 +90,8 @@ def _as_dict(stores: SessionStores, session: SessionSummary) -> dict[str, Any]:
         "saved_tokens": session.saved_tokens,
         "saved_usd": session.saved_usd,
         "too_long_from": session.too_long_from,
+        "shadow_runs": session.shadow_runs,
+        "shadow_differs": session.shadow_differs,
         "running": has_writer(stores, session.session_id),
     }
 
@@ -106,6 +108,12 @@ def _print(stores: SessionStores, found: Sequence[SessionSummary]) -> None:
     print_line(f"{some}: {figures.size(size)} on disk, {context:,} tokens in context{dollars}")
     if any(session.too_long_from is not None for session in found):
         print_line("all from N: without ctxfs, the context would not have fitted its window from call N on")
+    runs = sum(session.shadow_runs for session in found)
+    if runs:
+        other = sum(session.shadow_differs for session in found)
+        print_line(
+            f"the model did something else in {other:,} of {plural(runs, 'shadow run')}: `ctxfs explain` says more"
+        )
     for session in found:
         if session.error is not None:
             print_line(f"{session.session_id}: {session.error}", style="red")

@@ -1,4 +1,4 @@
-"""Recorded sessions, replayed under policies: what they cost, and what was billed.
+"""Recorded sessions, replayed under policies: what they cost, and what was billed; and what rewriting changes.
 
 The names are imported when they are first used.
 """
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ctxfs.lab.replay.recorded import RecordedItem, RecordedSession, explain_recording
     from ctxfs.lab.replay.report import PolicyFigures, PolicyRun, Report, SessionReport, Skipped
     from ctxfs.lab.replay.tariff import PriceOptions
+    from ctxfs.lab.shadow import Shadow
 
 __all__ = [
     "Bill",
@@ -28,6 +29,7 @@ __all__ = [
     "RecordedSession",
     "Report",
     "SessionReport",
+    "Shadow",
     "Skipped",
     "explain",
     "explain_recording",
@@ -60,5 +62,6 @@ __getattr__, __dir__ = lazy(
             "Skipped",
         ),
         "ctxfs.lab.replay.tariff": ("PriceOptions",),
+        "ctxfs.lab.shadow": ("Shadow",),
     },
 )

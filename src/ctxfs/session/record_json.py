@@ -27,6 +27,7 @@ from ctxfs.session.records import (
     Restored,
     SessionStarted,
     SessionTagged,
+    Shadowed,
     ToolsDefined,
     Undone,
     UnknownRecord,
@@ -52,6 +53,7 @@ _TYPES: dict[str, type] = {
     "content_removed": ContentRemoved,
     "session_tagged": SessionTagged,
     "note_written": NoteWritten,
+    "shadowed": Shadowed,
     "closed": Closed,
 }
 
@@ -165,6 +167,10 @@ def _convert_tools(values: dict[str, Any]) -> None:
     values["tools"] = tuple(values["tools"])
 
 
+def _convert_shadowed(values: dict[str, Any]) -> None:
+    values["tools"] = tuple(values["tools"])
+
+
 def _convert_request(values: dict[str, Any]) -> None:
     values["breakpoints"] = tuple(values.get("breakpoints", ()))
 
@@ -197,6 +203,7 @@ _CONVERTERS: dict[type, Callable[[dict[str, Any]], None]] = {
     Pinned: _convert_item_ids,
     ContentRemoved: _convert_content_removed,
     SessionTagged: _convert_tagged,
+    Shadowed: _convert_shadowed,
     ToolsDefined: _convert_tools,
     RequestSent: _convert_request,
     CallMade: _convert_call,

@@ -33,6 +33,7 @@ __all__ = [
     "Restored",
     "SessionStarted",
     "SessionTagged",
+    "Shadowed",
     "ToolsDefined",
     "Undone",
     "UnknownRecord",
@@ -332,6 +333,33 @@ class NoteWritten:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shadowed:
+    """A request was also sent twice as it was given and once as rewritten, to compare what the model does next.
+
+    An accounting record: nothing in the session depends on it.
+
+    ``original``, ``again`` and ``rewritten``: the next actions in the three replies, a line each: the tool and its
+    arguments, or the kind of the text; their beginnings, and empty once a content of the session was erased.
+    ``is_noise``: the two replies to the original differ; ``differs``: the one to the rewritten request differs from the
+    first of them; ``reads_back``: since it opens what was hidden. ``tools``: those whose contents were hidden; ``age``:
+    how many replies the youngest of these is old. ``usd``: what the three cost by list prices; 0 also where these are
+    not known. ``made_at`` is in seconds since the epoch.
+    """
+
+    original: str
+    again: str
+    rewritten: str
+    is_noise: bool
+    differs: bool
+    reads_back: bool
+    tools: tuple[str, ...]
+    age: int
+    model: str = ""
+    usd: float = 0.0
+    made_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Closed:
     """The writer closed the session in order."""
 
@@ -364,6 +392,7 @@ Record = (
     | ContentRemoved
     | SessionTagged
     | NoteWritten
+    | Shadowed
     | Closed
     | UnknownRecord
 )

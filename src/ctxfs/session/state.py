@@ -26,6 +26,7 @@ from ctxfs.session.records import (
     Restored,
     SessionStarted,
     SessionTagged,
+    Shadowed,
     ToolsDefined,
     Undone,
     WriterOpened,
@@ -56,7 +57,8 @@ class SessionState:
     there were when an item of the context was restored. ``decisions`` are those about a history that a framework owns,
     ``noted_tokens`` and ``noted_sources`` what is known of its parts. ``tools`` are the definitions that requests
     carried, by SHA-256, ``request`` the last request. ``removed`` are the tombstones of contents that were removed on
-    purpose, by item id; ``tags`` are the session's, ``notes`` the model's, by number.
+    purpose, by item id; ``tags`` are the session's, ``notes`` the model's, by number. ``shadowed``: what was compared
+    beside the real requests.
 
     ``changes`` is the number of the last change, that is, of items that were evicted together. Records without a number
     that follow each other are one change. ``undone`` are the numbers of the changes that were undone.
@@ -77,6 +79,7 @@ class SessionState:
     noted_tokens: dict[str, int] = field(default_factory=dict)
     noted_sources: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     notes: dict[int, str] = field(default_factory=dict)
+    shadowed: list[Shadowed] = field(default_factory=list)
     tools: dict[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
     request: RequestSent | None = None
     changes: int = 0
@@ -156,6 +159,8 @@ class SessionState:
                 self._note_parts(record)
             case NoteWritten():
                 self._write_note(record)
+            case Shadowed():
+                self.shadowed.append(record)
 
     def _never_again(self, record: Stored | ContentRemoved) -> None:
         """Note the name and the id of a content, which are never allocated again."""

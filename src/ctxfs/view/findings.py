@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.session.records import Shadowed
 from ctxfs.session.recovery import Recovery
 from ctxfs.view.activity import Activity, Call, EventKind
 
@@ -27,6 +28,7 @@ class Finding:
         detail: what it means, and what can be done.
         item_ids: the items that it concerns.
         calls: the calls that it concerns.
+        beside: what the model did next, to be shown side by side; its texts are not trusted.
     """
 
     level: Literal["damage", "warning", "note"]
@@ -34,6 +36,7 @@ class Finding:
     detail: str
     item_ids: tuple[str, ...] = ()
     calls: tuple[int, ...] = ()
+    beside: tuple[Shadowed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,7 @@ def findings(
     window_tokens: int | None,
     recovery: Recovery,
     unfinished: Unfinished = Unfinished(),
+    shadowed: Sequence[Shadowed] = (),
 ) -> Sequence[Finding]:
     """All findings, the worst first.
 
@@ -62,6 +66,7 @@ def findings(
         window_tokens: the largest prompt; None: not known.
         recovery: what opening the session found.
         unfinished: what was written but not recorded.
+        shadowed: what was compared beside the real requests.
     """
     found = [
         *_damage(recovery),
@@ -71,6 +76,7 @@ def findings(
         *_misses(activity),
         *_repeated(activity),
         *_never_read(activity),
+        *_shadowed(shadowed),
     ]
     order = ("damage", "warning", "note")
     return sorted(found, key=lambda finding: order.index(finding.level))
@@ -190,4 +196,19 @@ def _never_read(activity: Activity) -> Iterator[Finding]:
             title=f"{plural(len(unread), 'evicted content')} {were} never needed again",
             detail="The model never read them back. All are still stored, and can be read. The largest come first.",
             item_ids=tuple(life.item_id for life in unread),
+        )
+
+
+def _shadowed(compared: Sequence[Shadowed]) -> Iterator[Finding]:
+    other = tuple(one for one in compared if one.differs)
+    if compared:
+        noise = sum(one.is_noise for one in compared)
+        back = sum(one.reads_back for one in compared)
+        yield Finding(
+            level="note",
+            title=f"The model did something else in {len(other):,} of {plural(len(compared), 'shadow run')}",
+            detail=f"Of some requests the original was sent twice more, and the rewritten one once. In {back:,} of the "
+            f"{len(other):,} the model read back what was hidden. The two replies to the original differed in "
+            f"{noise:,}. `ctxfs explain` has the difference with its interval.",
+            beside=other,
         )

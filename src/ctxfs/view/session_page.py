@@ -85,7 +85,11 @@ class SessionPage:
             price_steps=tuple(info.prices.steps) if info is not None and info.prices is not None else (),
             is_running=opened.is_running,
             findings=findings(
-                activity, window_tokens=window, recovery=opened.fs.recovery, unfinished=opened.unfinished
+                activity,
+                window_tokens=window,
+                recovery=opened.fs.recovery,
+                unfinished=opened.unfinished,
+                shadowed=state.shadowed,
             ),
             unevicted=unevicted(activity, window_tokens=compared_window(state.eviction, activity.account.model)),
             effect=_effect(opened),

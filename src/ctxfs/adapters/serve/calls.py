@@ -89,6 +89,16 @@ def path_for(provider: str, path: str, upstream: str) -> str:
     return plain if upstream.endswith("/v1") else f"/v1{plain}"
 
 
+def unstreamed_url(url: str) -> str:
+    """The address that answers a request at once, where the one of ``url`` streams: only Gemini's differ."""
+    path, _, query = url.partition("?")
+    if not path.endswith(":streamGenerateContent"):
+        return url
+    kept = [one for one in query.split("&") if one and one != "alt=sse"]
+    whole = f"{path.removesuffix(':streamGenerateContent')}:generateContent"
+    return f"{whole}?{'&'.join(kept)}" if kept else whole
+
+
 def normal_path(path: str) -> str | None:
     """A path of a request without ``.`` and ``..``, however they are written; None if it leads out of its base."""
     kept = list[str]()

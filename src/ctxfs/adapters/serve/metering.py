@@ -1,6 +1,6 @@
-"""What a proxy asks before it sends a request for a reply, and tells afterwards: for budgets and measurements."""
+"""Who else sees the requests for replies of a proxy: for budgets, measurements and comparisons."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from ctxfs.context.history.views import Api
@@ -44,3 +44,22 @@ class Meter(Protocol):
             BudgetSpent: it must not be sent.
 
         """
+
+
+class Shadow(Protocol):
+    """Sees every request for a reply that was rewritten, as it is about to be sent; any thread may call it.
+
+    See ``ctxfs.lab.Shadow``: it neither raises nor waits.
+    """
+
+    def __call__(
+        self,
+        api: Api,
+        given: Mapping[str, Any],
+        rewritten: Mapping[str, Any],
+        note: Callable[[Any], None],
+        *,
+        send: Callable[[dict[str, Any]], Any],
+        model: str,
+    ) -> None:
+        """Take a request as it came and as it is sent; ``send`` sends another body to the same place."""

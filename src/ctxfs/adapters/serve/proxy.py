@@ -26,8 +26,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from ctxfs.adapters.serve.bodies import TooLarge, beginning_of, whole_body
-from ctxfs.adapters.serve.calls import PROVIDERS, Endpoint, endpoint_at, normal_path, path_for, thread_of
-from ctxfs.adapters.serve.metering import FREE, Meter, MeteredCall
+from ctxfs.adapters.serve.calls import (
+    PROVIDERS,
+    Endpoint,
+    endpoint_at,
+    normal_path,
+    path_for,
+    thread_of,
+    unstreamed_url,
+)
+from ctxfs.adapters.serve.metering import FREE, Meter, MeteredCall, Shadow
 from ctxfs.adapters.serve.reading import ReadingTurns
 from ctxfs.adapters.serve.rewriting import MOST_BODY_BYTES, MOST_REFUSAL_BYTES, REFUSED, Rewriting, Sent
 from ctxfs.adapters.serve.savings import Savings
@@ -42,6 +50,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.sessions import SessionStores, is_there
 from ctxfs.storage.threads import begin
 from ctxfs.storage.urls import stores_at
+from ctxfs.text.jsontext import codec as json_codec
 
 _log = logging.getLogger("ctxfs.adapters")
 
@@ -54,6 +63,9 @@ _NOT_FORWARDED = frozenset(
 
 _TIMEOUT = httpx2.Timeout(None, connect=30.0)
 """No read time-out: a model may think for a long time, and the client has a time-out of its own."""
+
+_SHADOW_TIMEOUT_S = 120.0
+"""The program may have ended: nothing waits for a reply much longer than most take."""
 
 _ELSEWHERE: Mapping[str, Any] = {"read_tool": "context_read", "lease_wait_s": 40.0}
 """Settings for sessions that are not in a directory: the program's tools cannot open their files, and waiting out the
@@ -103,6 +115,8 @@ class Proxy:
             tools; 0: the program answers all calls.
         meter: sees each request for a reply before it is sent, and may refuse it; other requests that may cost
             something are refused then. None: nothing is refused.
+        shadow: is shown each rewritten request for a reply, and may send it and its original beside the real one.
+            None: nothing is sent.
 
     Raises:
         ConfigError: a setting that cannot work.
@@ -119,6 +133,7 @@ class Proxy:
     each_tool_keeps: int | None = None
     reading_turns: int = 0
     meter: Meter | None = None
+    shadow: Shadow | None = None
     requests: int = 0
     savings: Savings = field(default_factory=Savings)
     _token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
@@ -260,6 +275,8 @@ class Proxy:
         raw = await whole_body(request.stream(), MOST_BODY_BYTES)
         headers = dict(request.headers)
         sent = await to_thread.run_sync(self._rewriting.rewrite, raw, to, headers)
+        if self.shadow is not None and sent is not None and sent.edits:
+            await to_thread.run_sync(self._shadowed, self.shadow, request, url, sent)
         while True:
             answer, metered = await self._send_call(request, url, raw, sent, to)
             if sent is not None and answer.status_code in REFUSED:
@@ -294,6 +311,12 @@ class Proxy:
                 await _ended(metered, answer.status_code, heard.bill(), is_whole=is_whole)
         encodings = answer.headers.get("content-encoding")
         return await to_thread.run_sync(self._rewriting.read_on, sent, reply, encodings)
+
+    def _shadowed(self, shadow: Shadow, request: Request, url: str, sent: Sent) -> None:
+        """Show a rewritten request to the shadow, with what sends another body to the same place."""
+        headers = self._rewriting.headers_of(sent, b"", _forwarded_headers(request))
+        send = partial(_reply_to, unstreamed_url(url), headers)
+        shadow(sent.to.api, sent.asked, sent.body, sent.history.compared, send=send, model=sent.model)
 
     async def _send_call(
         self, request: Request, url: str, raw: bytes, sent: Sent | None, to: Endpoint
@@ -360,6 +383,13 @@ class Proxy:
             made = Histories(store=self._stores, model=model, **settings)
             pool = self._pools.setdefault((model, *named), made)
         return pool.of(thread)
+
+
+def _reply_to(url: str, headers: list[tuple[str, str]], body: Mapping[str, Any]) -> Any:
+    """Send a request, and return its reply. Raises ``httpx2.HTTPError``."""
+    answer = httpx2.post(url, headers=headers, content=json_codec.dumps(body), timeout=_SHADOW_TIMEOUT_S)
+    answer.raise_for_status()
+    return json_codec.loads(answer.content)
 
 
 def _forwarded_headers(request: Request) -> list[tuple[str, str]]:

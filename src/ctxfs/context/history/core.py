@@ -31,7 +31,7 @@ from ctxfs.messages.names import NameAllocator, layout_of, path_of
 from ctxfs.messages.tokens import count_content, default_counter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import Key, sha256_of
-from ctxfs.session.records import CallMade, PartsNoted, Record
+from ctxfs.session.records import CallMade, PartsNoted, Record, Shadowed
 from ctxfs.session.shared import SharedFileSystem
 from ctxfs.session.state import SessionState
 from ctxfs.tools.base import Tool, ToolResult
@@ -75,7 +75,7 @@ class HistoryCore:
         self._state: SessionState | None = None  # whose decisions these are
         self._counter: NotingCounter | None = None
         self._tools: tuple[Tool, ...] = ()
-        self._bills: list[CallMade] = []
+        self._bills: list[CallMade | Shadowed] = []
         self._new_sources: dict[str, tuple[str, int, int]] = {}
         self._unread: StorageError | SessionLocked | None = None  # why this use cannot know what others wrote
 
@@ -181,6 +181,11 @@ class HistoryCore:
         self._bills.append(call)
         if len(self._bills) >= _BILLS:
             self._write_bills()
+
+    def compared(self, record: Shadowed) -> None:
+        """Record at once what was compared beside the real requests: there may be no later write."""
+        self._bills.append(record)
+        self._write_bills()
 
     def refused(self, refusal: PromptTooLong, branch: str) -> None:
         """Learn from a prompt that the provider refused as too long."""

@@ -101,6 +101,8 @@ class History:
         lease_wait_s: for how many seconds to wait while another process writes; after that nothing new is replaced.
         host_breakpoints: the framework sets prompt-cache breakpoints of its own, only at the end of its requests: each
             replacement then makes the provider write everything again, so fewer pay. Not needed if requests show it.
+        shadow: a ``ctxfs.lab.Shadow``, which sends some rewritten requests of the methods named after APIs once more as
+            they were given, and compares what the model does next. None: nothing is sent.
 
     Raises:
         ConfigError: a setting of another type, one that cannot work, or two that contradict each other.
@@ -129,6 +131,7 @@ class History:
         on_event: Callable[[ContextEvent], None] | None = None,
         lease_wait_s: float = 10.0,
         host_breakpoints: bool = False,
+        shadow: Callable[[Api, Body, Body, Callable[[Any], None]], None] | None = None,
     ) -> None:
         self._settings = HistorySettings(
             model=model,
@@ -147,6 +150,7 @@ class History:
             on_event=on_event,
             lease_wait_s=lease_wait_s,
             host_breakpoints=host_breakpoints,
+            shadow=shadow,
         )
         fs = SharedFileSystem(session_id, root_path=root_path, store=store, layout=self._settings.file_layout)
         self._core = HistoryCore(fs, self._settings)
@@ -326,7 +330,18 @@ class History:
             )
         if edits.overflow is not None:
             _log.warning("session %s: %s", self.session_id, edits.overflow)
-        return view.applied(body, edits), edits
+        new = view.applied(body, edits)
+        if self._settings.shadow is not None and edits:
+            self._settings.shadow(api, body, new, self.compared)
+        return new, edits
+
+    def compared(self, record: Any) -> None:
+        """Record what a ``Shadow`` found, as a ``Shadowed`` of the journal; what cannot be written is logged."""
+        was_open = self._core.fs.is_open
+        with self._core.used(asks=False):
+            self._core.compared(record)
+        if not was_open:
+            self.close()
 
     def _can_read(self, tools: Collection[str]) -> bool:
         """Whether one of a request's tools opens what placeholders name; if none does, that is logged once."""

@@ -3,8 +3,11 @@
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ctxfs.context.entry import EntryRules
+from ctxfs.context.history.views import Api
+from ctxfs.context.history.wire import Body
 from ctxfs.context.settings import (
     Auto,
     agreed_policy,
@@ -60,6 +63,7 @@ class HistorySettings:
     lease_wait_s: float
     host_breakpoints: bool
     preview_above_tokens: int | None
+    shadow: Callable[[Api, Body, Body, Callable[[Any], None]], None] | None = None
     kept_branches: int = 64
     """How many branches are kept in memory; any other is derived again when it is next used."""
     guard: Window = field(init=False)
@@ -83,6 +87,7 @@ class HistorySettings:
         require_kind("offload_policy", self.offload_policy, OffloadPolicy, "OffloadPolicy(...)")
         require_kind("materialize", self.materialize, Materialize, "Materialize(...)")
         require_kind("on_event", self.on_event, Callable, "a function of an event")
+        require_kind("shadow", self.shadow, Callable, "ctxfs.lab.Shadow(...)")
         try:
             check_tool_name(self.read_tool)
         except ToolDefinitionError as error:

@@ -10,7 +10,6 @@ from ctxfs.lazy import lazy
 if TYPE_CHECKING:
     from ctxfs.lab.ab.arms import Arm
     from ctxfs.lab.ab.meter import Pricing
-    from ctxfs.lab.ab.render import comparison_text
     from ctxfs.lab.ab.report import Against, Comparison
     from ctxfs.lab.ab.running import Settings, run
     from ctxfs.lab.ab.session import Session
@@ -24,7 +23,6 @@ __all__ = [
     "Session",
     "Settings",
     "Task",
-    "comparison_text",
     "run",
 ]
 
@@ -33,7 +31,6 @@ __getattr__, __dir__ = lazy(
     {
         "ctxfs.lab.ab.arms": ("Arm",),
         "ctxfs.lab.ab.meter": ("Pricing",),
-        "ctxfs.lab.ab.render": ("comparison_text",),
         "ctxfs.lab.ab.report": ("Against", "Comparison"),
         "ctxfs.lab.ab.running": ("Settings", "run"),
         "ctxfs.lab.ab.session": ("Session",),

@@ -99,6 +99,19 @@ class Pricing:
             return None
         return info.window_tokens - (info.input_tokens or 0)
 
+    def most_usd(self, model: str, prompt_tokens: int, reply_tokens: int | None, replies: int) -> float | None:
+        """The most that a call of ``model`` may cost; None: its prices, or its longest reply, are not known.
+
+        ``reply_tokens`` None: the request sets no limit.
+        """
+        prices = self.prices(model)
+        longest = reply_tokens if reply_tokens is not None else self.longest_reply(model)
+        if prices is None or longest is None:
+            return None
+        paid = prices.at(prompt_tokens)
+        dearest = max(paid.input, *paid.cache_write.values())
+        return (prompt_tokens * dearest + longest * replies * paid.output) / _MILLION
+
     @staticmethod
     def _known(model: str) -> ModelInfo | None:
         info = known_model(model)
@@ -251,18 +264,14 @@ class Meter:
         )
 
     def _most_usd(self, model: str, size: int, reply_tokens: int | None, replies: int) -> float:
-        """The most that a call may cost, by list prices; 0 where there is no limit and no price is known."""
-        limited = self._budget.limit_usd is not None or self._own.limit_usd is not None
-        prices = self._pricing.prices(model)
-        longest = reply_tokens if reply_tokens is not None else self._pricing.longest_reply(model)
-        if prices is None or longest is None:
-            if limited:
-                self._refuse_unknown(model)
-            return 0.0
+        """The most that a call may cost; 0 where there is no limit and no price is known."""
         prompt = size if not self._density else min(size, round(size * self._density * _DENSER))
-        paid = prices.at(prompt)
-        dearest = max(paid.input, *paid.cache_write.values())
-        return (prompt * dearest + longest * replies * paid.output) / _MILLION
+        most = self._pricing.most_usd(model, prompt, reply_tokens, replies)
+        if most is not None:
+            return most
+        if self._budget.limit_usd is not None or self._own.limit_usd is not None:
+            self._refuse_unknown(model)
+        return 0.0
 
     def _refuse_unknown(self, model: str) -> None:
         self.stopped = self.stopped or "failed"

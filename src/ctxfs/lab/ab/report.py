@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from textwrap import wrap
+from typing import Any
 
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.lab.ab.results import LEFT_OUT, SessionResult
@@ -10,6 +12,35 @@ from ctxfs.lab.ab.statistics import Difference, mean_difference, solved_differen
 
 DEFAULT_MARGIN_POINTS = 5.0
 """By how many points of a hundred tasks an arm may be worse, unless the user says so."""
+
+
+_COLUMNS = 80
+
+ROWS = (
+    ("sessions", "sessions"),
+    ("solved", "solved"),
+    ("  ended by time", "timeouts"),
+    ("  ended by their budget", "limited"),
+    ("  crashed", "crashed"),
+    ("dollars", "usd"),
+    ("calls", "calls"),
+    ("input, uncached", "input_tokens"),
+    ("input, to the cache", "cache_write_tokens"),
+    ("input, from the cache", "cache_read_tokens"),
+    ("output", "output_tokens"),
+    ("seconds", "wall_s"),
+    ("read back", "read_backs"),
+    ("repeated tool calls", "repeated_calls"),
+    ("refused requests", "refusals"),
+    ("cache breaks", "cache_breaks"),
+)
+"""What is shown of each arm: its name, and the field."""
+
+LIMITS = (
+    "Dollars are list prices of what was billed. Arms of a pair run after each other, so the second may find the first "
+    "one's prompt in the provider's cache; their order is random. An interval that holds zero does not show that there "
+    "is no difference."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +166,26 @@ class Comparison:
         notes = sorted({one.note for one in self.sessions if one.note and one.outcome in ("crashed", "failed")})
         return found + notes[:3]
 
+    def text(self, margin_points: float = DEFAULT_MARGIN_POINTS) -> str:
+        """For a terminal of 80 columns: the sentence of each arm, and a table of all."""
+        lines = []
+        for one in self.against:
+            lines += wrap(f"{one.sentence(margin_points)}.", _COLUMNS)
+        lines.append("")
+        name_width = max(len(name) for name, _ in ROWS) + 1
+        widths = [max(12, len(one.arm) + 2) for one in self.figures]
+        header = "".join(one.arm.rjust(width) for one, width in zip(self.figures, widths, strict=True))
+        lines.append(f"{'':{name_width}}{header}")
+        for name, field in ROWS:
+            cells = [shown(one, field).rjust(width) for one, width in zip(self.figures, widths, strict=True)]
+            lines.append(f"{name:{name_width}}{''.join(cells)}")
+        for one in self.against:
+            lines += ["", *wrap(details(one), _COLUMNS)]
+        lines += ["", *wrap(LIMITS, _COLUMNS)]
+        for note in self.notes():
+            lines += wrap(f"note: {note}", _COLUMNS)
+        return "\n".join(lines) + "\n"
+
 
 def against(arm: str, base: str, counted: Sequence[SessionResult]) -> Against:
     """An arm against another one, over the sessions that both have."""
@@ -191,3 +242,29 @@ def _figures(arm: str, sessions: Sequence[SessionResult]) -> ArmFigures:
         refusals=sum(one.refusals for one in sessions),
         cache_breaks=sum(one.cache_breaks for one in sessions),
     )
+
+
+def details(one: Against) -> str:
+    """Where the difference of an arm comes from, in sentences."""
+    if one.solved is None:
+        return f"{one.arm} and {one.base} have no task in common yet."
+    found = (
+        f"{one.arm} against {one.base}: {one.tasks} tasks in both; solved by {one.arm} alone {one.better}, by "
+        f"{one.base} alone {one.worse}; the interval is by {one.solved.method}."
+    )
+    if one.usd is None:
+        return found
+    return f"{found} Dollars of a task: {_dollars(one.usd)} by {one.usd.method}."
+
+
+def _dollars(difference: Difference) -> str:
+    parts = [f"{value:+.4f}" for value in (difference.value, difference.low, difference.high)]
+    return f"{parts[0]}, interval {parts[1]} … {parts[2]}"
+
+
+def shown(figures: ArmFigures, field: str) -> str:
+    """One figure of an arm, as text."""
+    value: Any = getattr(figures, field)
+    if field == "usd":
+        return f"${value:,.2f}" if value >= 0.1 or not value else f"${value:.4f}"
+    return f"{value:,.0f}"

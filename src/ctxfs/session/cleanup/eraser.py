@@ -21,6 +21,7 @@ from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.steps import checkpoint
 
 _METADATA = frozenset({"encoding", "tool_name"})
+_ACTIONS = ("original", "again", "rewritten")
 _QUOTE_CHARS = 9
 """Shorter lines may be in any text, so they do not count as quotes."""
 _WORD_CHARS = 12
@@ -128,11 +129,18 @@ class Eraser:
                 return _blank_notes(part, self._left)
             case {"type": "stored"}:
                 return self._stored(part)
-            case {"type": "request_sent", "status": str(status)} if any(item_id in status for item_id in self._all):
-                return {**part, "status": ""}
+            case {"type": "request_sent" | "shadowed"}:
+                return self._beside(part)
             case {"type": "content_removed", "item_id": item_id, "erased": True}:
                 self._left.discard(item_id)
         return part
+
+    def _beside(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A record of a request without its status if that names an item, or of a shadow run without its calls."""
+        if part["type"] == "shadowed":  # their arguments may quote any content
+            return {**part, **dict.fromkeys(_ACTIONS, "")} if self._left else part
+        status = str(part.get("status", ""))
+        return {**part, "status": ""} if any(item_id in status for item_id in self._all) else part
 
     def _stored(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
         """A record of a stored content: without its checksum, and without how far it could be compressed or escaped."""

@@ -39,6 +39,8 @@ class SessionSummary:
     dollars; None: nothing was evicted, or it is not known. ``too_long_from``: the first call whose context would not
     have fitted the window without eviction, so that savings are counted up to there; None: all would have fitted.
     ``title``: the beginning of the first question, on one line and not trusted; empty: none is recorded.
+    ``shadow_runs`` counts requests that were compared with their original, ``shadow_differs`` those after which the
+    model did something else.
     ``damages``: a line for each that was found; contents outside of the context were only checked to exist.
     """
 
@@ -60,6 +62,8 @@ class SessionSummary:
     damages: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     title: str = ""
+    shadow_runs: int = 0
+    shadow_differs: int = 0
 
     @property
     def is_damaged(self) -> bool:
@@ -159,6 +163,8 @@ async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> Se
         damages=(*fs.recovery.damage_lines, *[str(found) async for found in _damaged(fs)]),
         tags=fs.state.tags,
         title=first_question(records),
+        shadow_runs=len(fs.state.shadowed),
+        shadow_differs=sum(one.differs for one in fs.state.shadowed),
     )
 
 
