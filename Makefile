@@ -4,8 +4,8 @@
 #              A test that fails is run again, alone; if it passes then, the last lines name it
 #              What starts a server or a browser, and the proofs that play sessions for minutes, are left to `make check`
 # make check   everything that a change must pass, as CI runs it: lint, types, the tests, those with servers and browsers
-#              (`make services`), those proofs (`make plays`), `make frameworks` and `make installs`. Its result is the
-#              same each time
+#              (`make services`), those proofs (`make plays`), the figures of the page of evidence that take seconds,
+#              `make frameworks` and `make installs`. Its result is the same each time
 # make properties    the property tests with random examples, to find new ones; it prints their seed, and
 #              `make properties SEED=…` tries the same ones
 # make frameworks    the adapters, each with the newest release of its framework and with the oldest one that is supported.
@@ -13,8 +13,9 @@
 # make docs    the documentation as a site, in build/site; a broken link fails
 # make installs      the wheel and the sdist in fresh environments, with each Python from 3.11 on that is on this machine
 # make bench   the benchmarks' tables
-# make evidence    the rows of docs/evidence.md, without a key, in about ten minutes; what cannot run here is skipped and
-#              named. `make evidence EVIDENCE=--short` as CI does
+# make evidence    measures docs/evidence.md again, without a key, in about ten minutes, and fails where the page says something
+#              else; what cannot run here is skipped and named. `make evidence EVIDENCE=--short` as CI does, and
+#              `EVIDENCE=--write` for new figures
 # make prove   the long proofs: every crash, every failing system call, kills, forgeries; up to 3 hours, continues where
 #              it stopped. `make prove PROVE='--minutes 10 --only crash'` for a part of it. Its draws are random, and it
 #              prints their seed: `--seed N` draws the same
@@ -45,7 +46,7 @@ endif
 # Compiled modules are kept: the tests start hundreds of processes, and rewrite the assertions of all test modules.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup quick test services plays properties frameworks installs demo docs check lint types bench evidence prove clean
+.PHONY: setup quick test services plays properties frameworks installs demo docs check lint types bench evidence short-evidence prove clean
 
 setup: $(STAMP)
 
@@ -115,13 +116,16 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 # The import layers, the public names, the examples and those in README and docs are tests too.
-check: lint types docs test services plays frameworks installs
+check: lint types docs test services plays short-evidence frameworks installs
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
 
 evidence: $(STAMP)
 	$(BIN)/python scripts/evidence.py $(EVIDENCE)
+
+short-evidence: $(STAMP)
+	$(BIN)/python scripts/evidence.py --short
 
 prove: $(STAMP)
 	$(BIN)/python tests/prove/run.py $(PROVE)

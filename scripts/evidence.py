@@ -1,13 +1,17 @@
-"""Print the rows of docs/evidence.md: what can be known without a model and without a key.
+"""Measure what docs/evidence.md says again, without a model and without a key, and fail where it is not so any more.
 
-    python scripts/evidence.py [--short]
+    python scripts/evidence.py [--short] [--write]
 
-``--short`` plays 50 generated tasks instead of 500, as CI does. Recorded sessions are replayed from the folder that
-CTXFS_TRACES names. What cannot run here is skipped, and the last lines name it.
+Each row of a table on the page must be printed by the command of its section: "N of M" and words exactly, a number
+within one part in a hundred, since costs move in the third digit when a token count does. ``--write`` puts the printed
+rows on the page instead. ``--short`` compares what takes seconds and plays 50 generated tasks, of which only the limits are
+checked, as CI does. Recorded sessions are replayed from the folder that CTXFS_TRACES names. What cannot run here is
+skipped, and the last lines name it.
 """
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,17 +20,92 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "evidence.md"
 ENVIRONMENT = ROOT / ".venv-frameworks" / "evidence"
 KIT = "compaction-conformance-kit==0.8.0"
+TOLERANCE = 0.01
+"""By what part of it a number may differ."""
+
+_ROW = re.compile(r"(?m)^\|.*\|$")
+_NUMBER = re.compile(r"[+-]?[\d,]*\.?\d+")
 
 
-def row(title: str, command: Sequence[str | Path]) -> bool:
-    """Run one program under a heading, and return whether it did."""
-    print(f"\n== {title} ==\n", flush=True)
-    start = time.monotonic()
-    code = subprocess.run(command, cwd=ROOT, check=False).returncode
-    print(f"\n({time.monotonic() - start:.0f} s{'' if code == 0 else f', exit code {code}'})", flush=True)
-    return code == 0
+def cells_of(row: str) -> list[str]:
+    """The cells of a row of a table in Markdown."""
+    return [cell.strip() for cell in row.strip().strip("|").split("|")]
+
+
+def rows_in(text: str) -> dict[str, str]:
+    """The rows of the tables in a text by their first cell, without heads and rules."""
+    rows = _ROW.findall(text)
+    ruled = {number for number, row in enumerate(rows) if set(row) <= set("|-: ")}
+    heads = {number - 1 for number in ruled}
+    return {cells_of(row)[0]: row for number, row in enumerate(rows) if number not in ruled | heads}
+
+
+def is_same(said: str, measured: str) -> bool:
+    """Whether a cell of the page says what was measured."""
+    if said == measured:
+        return True
+    if " of " in said or _NUMBER.sub("", said) != _NUMBER.sub("", measured):
+        return False
+    pairs = zip(_NUMBER.findall(said), _NUMBER.findall(measured), strict=True)
+    numbers = [(float(one.replace(",", "")), float(other.replace(",", ""))) for one, other in pairs]
+    return all(abs(one - other) <= TOLERANCE * max(abs(one), abs(other)) for one, other in numbers)
+
+
+def section_of(page: str, title: str) -> str:
+    """The part of the page under a heading."""
+    found = re.search(rf"(?ms)^## {re.escape(title)}\n.*?(?=^## |\Z)", page)
+    if found is None:
+        raise SystemExit(f"{PAGE.name} has no section {title!r}")
+    return found[0]
+
+
+def differences(title: str, page: str, printed: str) -> list[str]:
+    """Where the tables of a section do not say what its command printed."""
+    measured = rows_in(printed)
+    wrong = []
+    for name, row in rows_in(section_of(page, title)).items():
+        now = measured.get(name)
+        if now is None:
+            wrong.append(f"{title}: the command prints no row {name!r} any more")
+            continue
+        said, found = cells_of(row), cells_of(now)
+        if len(said) != len(found) or not all(map(is_same, said, found)):
+            wrong.append(f"{title}: the page says {row}\n{' ' * len(title)}  measured:     {now}")
+    return wrong
+
+
+def written(title: str, page: str, printed: str) -> str:
+    """The page with the printed rows in a section."""
+    section = section_of(page, title)
+    new = section
+    measured = rows_in(printed)
+    for name, row in rows_in(section).items():
+        new = new.replace(row, measured.get(name, row))
+    return page.replace(section, new)
+
+
+class Measuring:
+    """Runs the commands of sections, and gathers what is wrong."""
+
+    def __init__(self, *, writes: bool) -> None:
+        self._writes = writes
+        self.wrong: list[str] = []
+
+    def section(self, title: str, command: Sequence[str | Path], *, compares: bool = True) -> None:
+        """Run the command of a section; its tables must say what it prints if ``compares``."""
+        print(f"\n== {title} ==\n", flush=True)
+        start = time.monotonic()
+        done = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True)
+        print(f"{done.stdout}\n({time.monotonic() - start:.0f} s)", flush=True)
+        if done.returncode:
+            self.wrong.append(f"{title}: exit code {done.returncode}")
+        elif compares and self._writes:
+            PAGE.write_text(written(title, PAGE.read_text(), done.stdout))
+        elif compares:
+            self.wrong += differences(title, PAGE.read_text(), done.stdout)
 
 
 def kit_python() -> Path | None:
@@ -43,33 +122,33 @@ def kit_python() -> Path | None:
 
 
 def main() -> int:
-    """Print all rows; return how many failed."""
+    """Measure all sections; return 1 if the page is wrong somewhere."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--short", action="store_true", help="fewer generated tasks")
+    parser.add_argument("--short", action="store_true", help="what takes seconds")
+    parser.add_argument("--write", action="store_true", help="put what was measured on the page")
     given = parser.parse_args()
-    tasks = "50" if given.short else "500"
+    measuring = Measuring(writes=given.write)
     skipped = []
-    done = [
-        row("first sight", [sys.executable, "benchmarks/first_sight.py"]),
-        row(
-            f"a mechanical reader, {tasks} tasks", [sys.executable, "benchmarks/mechanical_reader.py", "--tasks", tasks]
-        ),
-    ]
+    measuring.section("First sight", [sys.executable, "benchmarks/first_sight.py"])
+    tasks = ["--tasks", "50"] if given.short else []
+    reader: list[str | Path] = [sys.executable, "benchmarks/mechanical_reader.py", *tasks]
+    measuring.section("A mechanical reader", reader, compares=not given.short)
     traces = os.environ.get("CTXFS_TRACES")
     if traces and not given.short:
         replay: list[str | Path] = [sys.executable, "-m", "ctxfs", "replay", Path(traces) / "billed"]
-        done.append(row("billed sessions, replayed: policies", [*replay, "--policies", "--markdown"]))
-        done.append(row("billed sessions, replayed: the bill", replay))
+        measuring.section("Billed sessions, replayed", [*replay, "--policies", "--markdown"])
     else:
         skipped.append("billed sessions: CTXFS_TRACES names no folder of recorded sessions, or --short was given")
     python = None if given.short else kit_python()
     if python is not None:
-        done.append(row(f"a public kit for compaction ({KIT})", [python, "benchmarks/canaries.py"]))
+        measuring.section("A public kit for compaction", [python, "benchmarks/canaries.py"])
     else:
         skipped.append(f"{KIT}: it cannot be installed, or --short was given")
     for what in skipped:
         print(f"SKIPPED: {what}", flush=True)
-    return done.count(False)
+    for what in measuring.wrong:
+        print(f"WRONG: {what}", flush=True)
+    return min(len(measuring.wrong), 1)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from ctxfs.lab.shadow import compared, hidden, next_actions, shadow_figures
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Shadowed
 from ctxfs.testing import MessagesServer
-from needle_agent import MODEL, PROGRAM, looks
+from needle_agent import LOGS, MODEL, looks
 
 LOG = "a line of the log\n" * 700
 READ = {"name": "Read", "input_schema": {"type": "object"}}
@@ -210,7 +210,7 @@ def test_the_excess_over_the_noise_has_an_interval_by_tool_and_age() -> None:
     assert rows[0].excess.value == pytest.approx(8 / 14)
     assert rows[0].excess.low > 0
     assert rows[3].excess.low < 0 < rows[3].excess.high, "noise alone shows nothing"
-    assert rows[2].cells() == ("of web", "8", "8", "0", "0", "+100 (+59 … +100)")
+    assert rows[2].cells() == ("of web", "8", "8", "0", "0", "+100 (+23 … +100)")
     assert shadow_figures([]) == []
 
 
@@ -225,27 +225,38 @@ def test_noise_alone_is_shown_as_no_difference_in_95_of_100_sessions() -> None:
     assert missed <= 10
 
 
+ASKS = """
+import json, os, sys, urllib.request
+headers = {"x-api-key": "of the user", "content-type": "application/json"}
+request = urllib.request.Request(os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", sys.argv[1].encode(), headers)
+with urllib.request.urlopen(request) as reply:
+    print(json.load(reply)["content"][0]["name"])
+"""
+
+
 @pytest.mark.slow
 def test_the_proxy_sends_beside_the_program(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "root"
-    with MessagesServer([looks] * 200, min_cache_tokens=0, api_key="of the user") as model:
+    asked = body(LOGS, tools=[READ, {**READ, "name": "log"}])
+    asked["messages"][2]["content"][0]["content"] = f"Look has CODE-1234\n{LOG}"
+    with MessagesServer([looks] * 4, min_cache_tokens=0, api_key="of the user") as model:
         options = ["--root", str(root), "--upstream-anthropic", model.url]
-        options += ["--session", "s", "--keep-recent", "read_log=1", "--shadow", "100%", "--shadow-budget", "50"]
-        words = [sys.executable, "-m", "ctxfs", "proxy", *options, "--", sys.executable, "-c", PROGRAM, "server"]
+        options += ["--session", "s", "--keep-recent", "log=1", "--shadow", "100%", "--shadow-budget", "50"]
+        words = [sys.executable, "-m", "ctxfs", "proxy", *options, "--", sys.executable, "-c", ASKS, json.dumps(asked)]
         done = subprocess.run(words, cwd=tmp_path, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert model.refusals == []
-    assert (tmp_path / "answer.txt").read_text().startswith("CODE-")
+        assert len(model.requests) == 4
+    assert done.stdout == "Read\n", "the program got the reply to what was rewritten"
     assert run(["explain", "s", "--root", str(root), "--json"]) == 0
     rows = json.loads(capfd.readouterr().out)["shadow"]
-    assert rows[0]["requests"] > 2
-    assert rows[0]["noise"] == 0
+    assert (rows[0]["requests"], rows[0]["noise"]) == (1, 0)
     assert rows[0]["differs"] == rows[0]["read_backs"] == 1, "the code was hidden, and the model opened the file"
     assert rows[0]["usd"] > 0
     assert run(["explain", "s", "--root", str(root)]) == 0
     assert "shadow runs cost $" in capfd.readouterr().out
     assert run(["sessions", "--root", str(root)]) == 0
-    assert "the model did something else in 1 of " in capfd.readouterr().out
+    assert "the model did something else in 1 of 1 shadow run: " in capfd.readouterr().out
     kept = b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
     assert b"of the user" not in kept, "no key is kept"
 

@@ -1,0 +1,53 @@
+"""What compares the page of evidence with what is measured: it must notice a figure that is not so any more."""
+
+import evidence
+
+PAGE = """# Page
+
+## One
+
+| policy | solved | cost |
+| --- | ---: | ---: |
+| none | 500 of 500 | 1.000 |
+| ctxfs | 465 of 500 | 0.687 |
+
+## Two
+
+| what | |
+|---|---:|
+| other | 1,721 |
+"""
+PRINTED = """
+| policy | solved | cost |
+|---|---:|---:|
+| none | 500 of 500 | 1.000 |
+| more | 1 of 500 | 1.5 |
+| ctxfs | 465 of 500 | 0.692 |
+"""
+
+
+def test_a_page_that_says_what_is_measured_is_right() -> None:
+    assert evidence.differences("One", PAGE, PRINTED) == []
+    assert evidence.differences("Two", PAGE, "| what | |\n|---|---:|\n| other | 1,730 |\n") == []
+
+
+def test_a_figure_that_is_not_so_any_more_is_named() -> None:
+    for now in ("| ctxfs | 464 of 500 | 0.687 |", "| ctxfs | 465 of 500 | 0.705 |", "| ctxfs | 465 of 500 | = |"):
+        (wrong,) = evidence.differences("One", PAGE, PRINTED.replace("| ctxfs | 465 of 500 | 0.692 |", now))
+        assert now in wrong
+        assert "| ctxfs | 465 of 500 | 0.687 |" in wrong
+    (wrong,) = evidence.differences("Two", PAGE, PRINTED)
+    assert wrong == "Two: the command prints no row 'other' any more"
+
+
+def test_the_rows_of_the_page_are_made_from_the_commands() -> None:
+    new = evidence.written("One", PAGE, PRINTED)
+    assert "| ctxfs | 465 of 500 | 0.692 |" in new
+    assert "more" not in new
+    assert new.replace("0.692", "0.687") == PAGE
+
+
+def test_every_section_that_is_measured_is_on_the_page() -> None:
+    page = evidence.PAGE.read_text()
+    for title in ("First sight", "A mechanical reader", "Billed sessions, replayed", "A public kit for compaction"):
+        assert len(evidence.rows_in(evidence.section_of(page, title))) > 1
