@@ -4,9 +4,9 @@
 
 Each row of a table on the page must be printed by the command of its section: "N of M" and words exactly, a number
 within one part in a hundred, since costs move in the third digit when a token count does. ``--write`` puts the printed
-rows on the page instead. ``--short`` compares what takes seconds and plays 50 generated tasks, of which only the limits are
-checked, as CI does. Recorded sessions are replayed from the folder that CTXFS_TRACES names. What cannot run here is
-skipped, and the last lines name it.
+rows on the page instead. ``--short`` compares what takes seconds and plays 50 generated tasks, of which only the limits
+are checked, as CI does. Recorded sessions are replayed from the folder that CTXFS_TRACES names. What cannot run here
+is skipped, and the last lines name it.
 """
 
 import argparse

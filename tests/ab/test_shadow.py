@@ -238,7 +238,7 @@ with urllib.request.urlopen(request) as reply:
 def test_the_proxy_sends_beside_the_program(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "root"
     asked = body(LOGS, tools=[READ, {**READ, "name": "log"}])
-    asked["messages"][2]["content"][0]["content"] = f"Look has CODE-1234\n{LOG}"
+    asked["messages"][2]["content"][0]["content"] = f"{LOG}Look has CODE-1234\n{LOG}"
     with MessagesServer([looks] * 4, min_cache_tokens=0, api_key="of the user") as model:
         options = ["--root", str(root), "--upstream-anthropic", model.url]
         options += ["--session", "s", "--keep-recent", "log=1", "--shadow", "100%", "--shadow-budget", "50"]
