@@ -84,7 +84,7 @@ def environments(table: dict[str, dict[str, Any]], extras: dict[str, list[str]])
         also = (*row.get("also", ()), *TOOLS)
         npm = tuple(row.get("npm", ()))
         found.append(Environment(name, "newest", (*needed, *also), typed=row.get("types", True), npm=npm))
-        if npm:
+        if npm or not row.get("oldest", True):
             continue
         found.append(Environment(name, "oldest", (*[oldest(one) for one in needed], *also), typed=False))
     return found

@@ -192,6 +192,13 @@ def billed_tokens(root: Path) -> list[int]:
     return [usage.total_input_tokens for usage in bills(root)]
 
 
+def page_of(framework: str) -> Path:
+    """The page of the documentation that has the framework's section."""
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    page = docs / "frameworks.md"
+    return page if f"\n## {framework}\n" in page.read_text() else docs / "frameworks-without-adapter.md"
+
+
 def blocks_of(page: Path, section: str) -> list[str]:
     """The Python of a section of a page."""
     text = page.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]

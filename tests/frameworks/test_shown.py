@@ -1,11 +1,11 @@
-"""What a user of the framework sees first: its example and its section of docs/frameworks.md run as they are."""
+"""What a user of the framework sees first: its example and its section of the documentation run as they are."""
 
 import runpy
 from pathlib import Path
 
 import pytest
 
-from frameworks.flow import blocks_of, run_page
+from frameworks.flow import blocks_of, page_of, run_page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -21,6 +21,6 @@ def test_the_example_runs(
 
 def test_the_page_runs(framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    page = ROOT / "docs" / "frameworks.md"
+    page = page_of(framework)
     assert blocks_of(page, framework)
     run_page(page, framework)

@@ -11,7 +11,7 @@ from smolagents.monitoring import LogLevel, TokenUsage
 from ctxfs.context import History
 from frameworks import flow
 
-PAGE = flow.run_page(Path(__file__).resolve().parents[2] / "docs" / "frameworks.md", "smolagents")
+PAGE = flow.run_page(flow.page_of("smolagents"), "smolagents")
 LABEL = "Observation:\n"
 SETTINGS: dict[str, Any] = {"keep_recent": {"observation": 1}, "preview_above_tokens": 20_000}
 
