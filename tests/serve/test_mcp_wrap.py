@@ -306,6 +306,20 @@ async def test_structured_content_that_the_text_does_not_say_is_previewed_beside
     assert block["text"].startswith("[Output stored in full: log, call log~2]")
 
 
+async def test_rows_can_be_asked_with_sql(tmp_path: Path) -> None:
+    wrapper = Wrapper(lambda name: History(name, root_path=tmp_path), server=["a"], query=True)
+    listed = await answered(wrapper, "tools/list", result={"tools": []})
+    assert "context_query" in [tool["name"] for tool in listed["result"]["tools"]]
+    rows = [{"number": n} for n in range(9_000)]
+    await answered(wrapper, "tools/call", result={"content": [{"type": "text", "text": json.dumps(rows)}]})
+    arguments = {"ref": "log", "sql": "SELECT sum(number) FROM rows"}
+    call = wrapper.own_call(line(id=2, method="tools/call", params={"name": "context_query", "arguments": arguments}))
+    assert call is not None
+    answer = json.loads(await wrapper.answer(call) or b"")
+    assert answer["result"]["content"][0]["text"] == '["sum(number)"]\n[40495500]\n[1 row]'
+    wrapper.close()
+
+
 async def test_texts_of_resources_are_previewed_with_the_others(wrapper: Wrapper) -> None:
     link = {"type": "resource_link", "uri": "note://one", "name": "one"}
     content = [

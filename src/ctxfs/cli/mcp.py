@@ -8,7 +8,7 @@ import typer
 
 from ctxfs.adapters.serve.mcp import reading_server, serve_stdio
 from ctxfs.cli.completion import known_sessions
-from ctxfs.cli.options import PreviewAbove, Root, StoreUrl
+from ctxfs.cli.options import PreviewAbove, Query, Root, StoreUrl
 from ctxfs.cli.session import SessionsAt, open_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
@@ -32,6 +32,7 @@ def mcp(
     claude_code: Annotated[
         bool, typer.Option("--claude-code", help="Serve Claude Code's plug-in: its hook, and its reading tools.")
     ] = False,
+    query: Query = False,
     preview_above_tokens: PreviewAbove = DEFAULT_PREVIEW_ABOVE_TOKENS,
     root: Root = None,
     store: StoreUrl = None,
@@ -50,8 +51,10 @@ def mcp(
     if (session is None) != claude_code:
         raise ConfigError("give mcp either a SESSION, which `ctxfs sessions` lists, or --claude-code")
     if session is not None:
-        anyio.run(_serve, sessions_at(root, store), session)
+        anyio.run(_serve, sessions_at(root, store), session, query)
         return
+    if query:
+        raise ConfigError("--query goes with a SESSION: the plug-in does not have it")
     from ctxfs.adapters.serve.claude_code import plugin_at, serve  # noqa: PLC0415 - half of the time of a start
 
     plugin = plugin_at(
@@ -62,6 +65,6 @@ def mcp(
     anyio.run(serve, plugin)
 
 
-async def _serve(root: SessionsAt, session: str) -> None:
+async def _serve(root: SessionsAt, session: str, query: bool) -> None:
     async with open_session(root, session) as fs:
-        await serve_stdio(reading_server(fs))
+        await serve_stdio(reading_server(fs, query=query))

@@ -14,7 +14,7 @@ from anyio import to_thread
 
 from ctxfs.adapters.serve.wrap import Line, Upstream, Wrapper, relay
 from ctxfs.adapters.serve.wrapped_program import lines_of, program, standard_input
-from ctxfs.cli.options import PreviewAbove, Root, StoreUrl
+from ctxfs.cli.options import PreviewAbove, Query, Root, StoreUrl
 from ctxfs.cli.session import find_session, sessions_at, stores_of
 from ctxfs.context.history.history import History
 from ctxfs.errors import ConfigError
@@ -58,6 +58,7 @@ def wrap(
     url: _Url = None,
     header: _Headers = None,
     session: _InSession = None,
+    query: Query = False,
     preview_above_tokens: PreviewAbove = DEFAULT_PREVIEW_ABOVE_TOKENS,
     root: Root = None,
     store: StoreUrl = None,
@@ -86,7 +87,7 @@ def wrap(
     chosen = anyio.run(find_session, place, session) if session == "last" else session
     if chosen is not None:
         history_in(chosen).close()  # refuses an id that cannot be one, before the server is started
-    wrapper = Wrapper(history_in, server=[str(Path.cwd()), *(command or [str(url)])], session_id=chosen)
+    wrapper = Wrapper(history_in, server=[str(Path.cwd()), *(command or [str(url)])], session_id=chosen, query=query)
     upstream = program(command) if command else _reached(str(url), headers)
     try:
         client_gone = anyio.run(_relay, wrapper, upstream)

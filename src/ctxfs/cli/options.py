@@ -31,6 +31,9 @@ PreviewAbove = Annotated[
         help="Send a tool's result of up to N tokens whole, and a preview of a larger one; 0: always whole.",
     ),
 ]
+Query = Annotated[
+    bool, typer.Option("--query", help="Offer context_query, too: SQL over contents that are JSON, JSON lines or CSV.")
+]
 StoreUrl = Annotated[
     str | None,
     typer.Option(

@@ -21,6 +21,7 @@ from ctxfs.storage.task_group import TaskGroup
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import Tool, ToolResult, told
 from ctxfs.tools.retrieval import retrieval_tools
+from ctxfs.tools.stored import DEFAULT_MAX_TOKENS, Scope
 from ctxfs.version import __version__
 
 _log = logging.getLogger("ctxfs.adapters")
@@ -110,8 +111,10 @@ class Server:
         return _content(result.content, is_error=result.is_error)
 
 
-def reading_server(fs: ContextFileSystem) -> Server:
+def reading_server(fs: ContextFileSystem, *, query: bool = False) -> Server:
     """Return a server with which a model can read the session ``fs``, and no other; ``fs`` must be open read-only.
+
+    ``query``: whether it can ask contents that have rows with SQL, too.
 
     A writer may go on writing to the session: each call sees everything that was stored before it.
     """
@@ -120,7 +123,18 @@ def reading_server(fs: ContextFileSystem) -> Server:
         await fs.refresh()
         return await call.tool.run(call.arguments)
 
-    return Server(retrieval_tools(fs), run)
+    tools = retrieval_tools(fs)
+    if query:
+        tools = (*tools, query_tool_of(fs))
+    return Server(tools, run)
+
+
+def query_tool_of(fs: ContextFileSystem) -> Tool:
+    """Return ``context_query`` for a session."""
+    # SQLite takes a while to import, and a host does not wait for a server that starts late.
+    from ctxfs.tools.query import query_tool  # noqa: PLC0415
+
+    return query_tool(Scope(fs, DEFAULT_MAX_TOKENS, None), ids_from="context_list")
 
 
 async def serve_stdio(server: Server, incoming: BinaryIO | None = None, outgoing: BinaryIO | None = None) -> None:

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, Protocol
 
 import anyio
 
-from ctxfs.adapters.serve.mcp import METHOD_NOT_FOUND, Call, Server, shown
+from ctxfs.adapters.serve.mcp import METHOD_NOT_FOUND, Call, Server, query_tool_of, shown
 from ctxfs.context.history.history import History
 from ctxfs.errors import CtxfsError
 from ctxfs.messages.names import session_name
+from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import Tool, ToolResult
 
@@ -75,15 +76,21 @@ class Wrapper:
 
     ``history_in`` makes the history of a session; ``session_id`` None: one for the client (by its name) and the
     ``server``, so that it is the same after a restart of the client. ``server``: what makes it this one, such as the
-    directory, its command, its URL.
+    directory, its command, its URL. ``query``: whether ``context_query`` is among the tools.
     """
 
     def __init__(
-        self, history_in: Callable[[str], History], *, server: Sequence[str], session_id: str | None = None
+        self,
+        history_in: Callable[[str], History],
+        *,
+        server: Sequence[str],
+        session_id: str | None = None,
+        query: bool = False,
     ) -> None:
         self._history_in = history_in
         self._server = server
         self._session_id = session_id
+        self._query = query
         self._history: History | None = None
         self._asked: dict[str | int, _Asked] = {}
         self._running: dict[str | int, anyio.CancelScope] = {}
@@ -127,7 +134,7 @@ class Wrapper:
         """The answer to a call; None: it was cancelled, so there is none."""
         try:
             with self._running[call.request_id]:
-                return await Server(self.history.tools, self._run).answer(call.line)
+                return await Server(tuple(self._tools.values()), self._run).answer(call.line)
         finally:
             del self._running[call.request_id]
         return None
@@ -171,10 +178,19 @@ class Wrapper:
 
     @property
     def _tools(self) -> Mapping[str, Tool]:
-        return {tool.name: tool for tool in self.history.tools}
+        tools = self.history.tools
+        if self._query:
+            tools = (*tools, query_tool_of(ContextFileSystem("schemas")))
+        return {tool.name: tool for tool in tools}
 
     async def _run(self, call: Call) -> ToolResult:
-        return await self.history.arun_tool(call.tool.name, call.arguments)
+        if call.tool.name in {tool.name for tool in self.history.tools}:
+            return await self.history.arun_tool(call.tool.name, call.arguments)
+
+        async def ask(fs: ContextFileSystem) -> ToolResult:
+            return await query_tool_of(fs).run(call.arguments)
+
+        return await self.history.aread(ask)
 
     def _introduced(self, message: Mapping[str, Any]) -> None:
         """Choose the session by the name with which the client introduces itself, before anything is stored."""
