@@ -317,7 +317,7 @@ async def test_rows_can_be_asked_with_sql(tmp_path: Path) -> None:
     assert call is not None
     answer = json.loads(await wrapper.answer(call) or b"")
     assert answer["result"]["content"][0]["text"] == '["sum(number)"]\n[40495500]\n[1 row]'
-    wrapper.close()
+    await anyio.to_thread.run_sync(wrapper.close)
 
 
 async def test_texts_of_resources_are_previewed_with_the_others(wrapper: Wrapper) -> None:
