@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ctxfs.context.entry import Entry
 from ctxfs.context.transcript import Transcript
-from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.economy import ModelPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, ToolMessage
@@ -50,7 +50,7 @@ def result(number: int) -> ContextItem:
     )
 
 
-def turn_ms(items: int, economy: EvictionPricing | None = None) -> float:
+def turn_ms(items: int, economy: ModelPricing | None = None) -> float:
     """Return the median cost of one turn in a transcript of so many items."""
     keep_recent = {} if economy else {"Read": 3}
     transcript = Transcript(keep_recent, "/s", economy=economy)
@@ -72,12 +72,12 @@ def turn_ms(items: int, economy: EvictionPricing | None = None) -> float:
 
 def main() -> int:
     stays = EvictionParameters(read_back_weight=1e9)
-    rows: list[tuple[str, Callable[[], EvictionPricing | None], float, float]] = [
+    rows: list[tuple[str, Callable[[], ModelPricing | None], float, float]] = [
         ("keep-recent", lambda: None, LIMIT_MS, LIMIT_RATIO),
-        ("economic", lambda: EvictionPricing(clock=lambda: 0.0), LIMIT_MS, LIMIT_RATIO),
+        ("economic", lambda: ModelPricing(clock=lambda: 0.0), LIMIT_MS, LIMIT_RATIO),
         (
             "economic, all stay",
-            lambda: EvictionPricing(clock=lambda: 0.0, parameters=stays),
+            lambda: ModelPricing(clock=lambda: 0.0, parameters=stays),
             STAYING_LIMIT_MS,
             math.inf,
         ),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import ChatOpenAI
-from ctxfs.eviction import Budget
+from ctxfs.eviction import Budget, EvictionPricing
 from ctxfs.messages import Prices, ToolCall
 from ctxfs.testing import ChatCompletionsServer
 
@@ -28,7 +28,7 @@ async def main(base_url: str, model: str) -> None:
         tools=[count_words],
         offload_root_path=tempfile.mkdtemp(),
         budget=Budget.of_window(32_768),  # only you know the window of your server, and what its tokens cost
-        prices=Prices(input=1.0, output=5.0, cache_read=0.1),
+        pricing=EvictionPricing(prices=Prices(input=1.0, output=5.0, cache_read=0.1)),
     )
     async with Agent(ChatOpenAI(model, base_url=base_url), config) as agent:
         print(await agent.query(f"Which word is the most frequent in {sys.argv[0]}? And is it in {__file__}?"))

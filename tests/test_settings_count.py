@@ -11,7 +11,7 @@ SETTINGS = {
     "ctxfs.agent": "AgentConfig ChatAnthropic ChatOpenAI RetryPolicy Telemetry",
     "ctxfs.context": "Context Histories History",
     "ctxfs.eviction": """
-        Budget CacheTerms EvictionParameters EvictionPricing OffloadPolicy Rule SelectiveCompaction Window
+        Budget EvictionParameters EvictionPricing OffloadPolicy Rule SelectiveCompaction Window
     """,
     "ctxfs.session": "ForgetPolicy",
     "ctxfs.tools": "Bash Materialize ToolResultOffload",

@@ -32,7 +32,7 @@ def thinking(body: dict[str, Any]) -> AssistantMessage:
 async def ask(root: Path, reader: Tool) -> tuple[MessagesServer, int]:
     """Ask an agent with that tool; the server, and how many results were evicted."""
     async with MessagesServer([thinking] * (CALLS + 1), binds_thinking=True) as server:
-        config = AgentConfig(tools=[reader], offload_root_path=str(root), eviction="exact")
+        config = AgentConfig(tools=[reader], offload_root_path=str(root), pricing=None)
         async with Agent(ChatAnthropic(api_key="any", base_url=server.url), config) as agent:
             assert await agent.query("What went wrong?") == "Nothing."
             return server, sum(item.offloaded for item in agent.context.items)

@@ -96,7 +96,7 @@ async def test_a_query_with_one_tool_call_is_few_commits(read_only: bool, commit
 async def test_what_is_evicted_goes_with_the_result_that_it_makes_room_for() -> None:
     bucket, found = MemoryBucket(), list[Sequence[Record]]()
     look = looking(found, bucket, read_only=True, size=3_000)
-    config = AgentConfig(store=sessions(bucket), session_id="s", tools=[look], eviction="exact")
+    config = AgentConfig(store=sessions(bucket), session_id="s", tools=[look], pricing=None)
     async with Agent(ScriptedModel(TURNS * 2), config) as agent:
         await agent.query("Go")
         before = segments(bucket)
@@ -128,7 +128,7 @@ async def test_with_one_commit_a_turn_each_request_is_recorded_as_it_was_sent(st
         store=sessions(bucket),
         session_id="s",
         tools=[looking([], bucket, read_only=True, size=3_000)],
-        eviction="exact",
+        pricing=None,
         one_commit_a_turn=True,
         status_tokens=status_tokens,
     )

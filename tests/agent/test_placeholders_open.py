@@ -50,6 +50,10 @@ def run_tests(n: int) -> str:
     return content(n)
 
 
+BY_PRICE = replace(run_tests, keep_recent=None)
+"""The same tool, whose results leave when that pays."""
+
+
 @tool("Fetch a page")
 def fetch(n: int, *, body: str = "") -> str:
     return content(n)
@@ -144,7 +148,8 @@ SETTINGS = st.fixed_dictionaries(
         "tools": st.sets(st.sampled_from(OWN), max_size=2) | st.just({"Read"}),
         "layout": st.sampled_from(["envelope", "text"]),
         "compress_from_chars": st.none() | st.sampled_from([0, 500]),
-        "eviction": st.sampled_from(["auto", "exact", "economic"]),
+        "pricing": st.sampled_from(["auto", None]),
+        "exact": st.booleans(),
         "offload_token_threshold": st.sampled_from([None, 100]),
         "digest_tokens": st.sampled_from([0, 1_000]),
         "arrival": st.sampled_from([None, "materialize", "workspace"]),
@@ -157,7 +162,8 @@ PLAIN: dict[str, Any] = {
     "tools": set(),
     "layout": "envelope",
     "compress_from_chars": None,
-    "eviction": "economic",
+    "pricing": "auto",
+    "exact": False,
     "offload_token_threshold": None,
     "digest_tokens": 1_000,
     "arrival": None,
@@ -175,7 +181,7 @@ def config_of(chosen: dict[str, Any], root: Path) -> AgentConfig:
         del chosen["offload_token_threshold"]
     theirs = [Read if name == "Read" else own(name) for name in sorted(names)]
     return AgentConfig(
-        tools=[*theirs, run_tests, fetch],
+        tools=[*theirs, run_tests if chosen.pop("exact") else BY_PRICE, fetch],
         materialize=Materialize(max_inline_chars=3_000) if arrival == "materialize" else None,
         workspace=ToolResultOffload(threshold_tokens=1_000, inline_limit_chars=0) if arrival == "workspace" else None,
         budget=None if window is None else Budget.of_window(window),
@@ -239,7 +245,7 @@ def refused(chosen: Mapping[str, Any]) -> bool:
 
 
 async def test_a_session_whose_placeholders_only_our_read_opens_is_not_resumed_with_another(tmp_path: Path) -> None:
-    config = AgentConfig(tools=[fetch, run_tests], offload_root_path=tmp_path, eviction="economic")
+    config = AgentConfig(tools=[fetch, BY_PRICE], offload_root_path=tmp_path)
     async with Agent(ScriptedModel(script()), config) as one:
         await one.query("go")
     journal = (tmp_path / one.session_id / "journal.jsonl").read_bytes()

@@ -11,6 +11,7 @@ import pytest
 from ctxfs import Agent, AgentConfig, OffloadPolicy, tool
 from ctxfs.errors import ConfigError, ContextOverflow, TranscriptError
 from ctxfs.eviction import Budget, Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.messages.base import Reply
 from ctxfs.messages.items import ItemType
@@ -30,10 +31,9 @@ SETTINGS: tuple[tuple[str, Any], ...] = (
     ("offload_policy", OffloadPolicy(type_enabled={"tool_result": False})),
     ("offload_policy", OffloadPolicy(token_threshold=900)),
     ("ephemeral_keep_recent", 1),
-    ("eviction", "exact"),
-    ("eviction", "economic"),
-    ("eviction_parameters", EvictionParameters(tool_inputs=False)),
-    ("prices", Prices(input=1, cache_read=1, output=1)),
+    ("pricing", None),
+    ("pricing", EvictionPricing(parameters=EvictionParameters(tool_inputs=False))),
+    ("pricing", EvictionPricing(prices=Prices(input=1, cache_read=1, output=1))),
     ("budget", Budget(window_tokens=50_000)),
     ("compaction", SelectiveCompaction(rules={ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP)})),
     ("compaction", SelectiveCompaction(policy=OffloadPolicy(token_threshold=70))),
@@ -52,7 +52,8 @@ async def never(_: str) -> Reply:
 def in_force(**settings: Any) -> object:
     """All that a context is told by an agent with these settings."""
     config = AgentConfig(tools=[search], **settings)
-    economy = config.pricing("a-model")
+    pricing = config.pricing_here()
+    economy = None if pricing is None else pricing.at("a-model")
     window = config.window("a-model", never)
     assert window.compaction is not None
     return (
@@ -86,9 +87,6 @@ def test_which_pairs_are_refused() -> None:
         ("offload_policy", "materialize"),  # results leave, and stay; or two limits for them
         ("offload_token_threshold", "materialize"),
         ("compaction", "materialize"),
-        ("ephemeral_keep_recent", "eviction"),
-        ("eviction", "eviction_parameters"),
-        ("eviction", "prices"),
     }
 
 
@@ -109,7 +107,7 @@ def test_which_pairs_are_refused() -> None:
         {"approve": "all"},
         {"redact": True},
         {"budget": 100_000},
-        {"prices": 3},
+        {"pricing": 3},
     ],
 )
 def test_the_type_of_a_setting_is_checked(wrong: Mapping[str, Any]) -> None:
@@ -137,8 +135,9 @@ def test_a_threshold_counts_beside_a_compaction() -> None:
 
 
 def test_prices_of_a_model_reach_the_planner() -> None:
-    economy = AgentConfig(cache_ttl="1h").pricing("claude-sonnet-4-5")
-    assert economy is not None
+    pricing = AgentConfig(pricing=EvictionPricing(cache_ttl="1h")).pricing_here()
+    assert pricing is not None
+    economy = pricing.at("claude-sonnet-4-5")
     assert astuple(economy.terms.rates)[1] == 2.0
     assert economy.terms.ttl_s == 3600
 

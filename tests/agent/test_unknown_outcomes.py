@@ -52,7 +52,7 @@ class Shop:
             self.charged.append(number)
             return f"charged {number}\n" * 400
 
-        config = AgentConfig(store=stores, session_id=session_id, tools=[charge], eviction="exact")
+        config = AgentConfig(store=stores, session_id=session_id, tools=[charge], pricing=None)
         self.agent = Agent(self.model, config)
 
     def requests(self) -> str:

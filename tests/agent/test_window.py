@@ -72,7 +72,7 @@ async def test_a_summary_follows_when_types_are_not_enough(tmp_path: Path) -> No
         return produces(150) if "seed0n149" not in json.dumps(body)[-9000:] or len(model.requests) < 30 else "done"
 
     model = ScriptedModel([answer] * 60, counter=default_counter())
-    config = AgentConfig(tools=[produce], offload_root_path=tmp_path, budget=BUDGET, eviction="exact")
+    config = AgentConfig(tools=[produce], offload_root_path=tmp_path, budget=BUDGET, pricing=None)
     async with Agent(model, config) as agent:
         events = [event async for event in agent.stream("Do not forget: never touch main.")]
         before = agent.context.items

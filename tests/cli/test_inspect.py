@@ -498,7 +498,7 @@ def logs() -> str:
 
 async def _make_damaged(root: Path) -> None:
     """Of three results one has left; that one is lost, one that stays is changed, and so is the journal's end."""
-    config = AgentConfig(tools=[logs, log], offload_root_path=root, session_id="s", eviction="exact")
+    config = AgentConfig(tools=[logs, log], offload_root_path=root, session_id="s", pricing=None)
     calls = [ToolCall("log", {"name": "a"}), ToolCall("logs", {}), ToolCall("log", {"name": "b"})]
     async with Agent(ScriptedModel([calls, "done"]), config) as agent:
         await agent.query("Look around")

@@ -29,9 +29,7 @@ def look(place: str) -> str:
 async def _make(url: str, *session_ids: str) -> None:
     for session_id in session_ids:
         turns: list[Turn] = [[ToolCall("look", {"place": "a"})], [ToolCall("look", {"place": "b"})], "done"]
-        config = AgentConfig(
-            store=url, session_id=session_id, tools=[look], eviction="exact", preview_above_tokens=None
-        )
+        config = AgentConfig(store=url, session_id=session_id, tools=[look], pricing=None, preview_above_tokens=None)
         async with Agent(ScriptedModel(turns), config) as agent:
             await agent.query("Look")
 

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from ctxfs.context import Context, History
-from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
+from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.keep_recent import KeepRecentCost
 from ctxfs.messages import CharsCounter
-from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
+from ctxfs.messages.models.prices import Prices
+from ctxfs.messages.rates import ANTHROPIC_RATES
 
 pytestmark = pytest.mark.anyio
 
-WITHOUT_CACHE = Rates(read=1.0, write=1.0, output=5.0)
+CACHED = Prices(input=1.0, output=5.0, cache_read=0.1, cache_write={"5m": 1.25})
+WITHOUT_CACHE = Prices(input=1.0, output=5.0, cache_read=1.0)
 PAGE = "a line of a page that is shown once\n" * 200
 
 
@@ -24,19 +26,19 @@ def turn(number: int) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
 
 
-def pricing(rates: Rates) -> EvictionPricing:
-    return EvictionPricing(terms=CacheTerms(rates=rates))
+def pricing(prices: Prices) -> EvictionPricing:
+    return EvictionPricing(prices=prices)
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if "keep_recent" in r.getMessage() and r.levelno == logging.WARNING]
 
 
-@pytest.mark.parametrize(("rates", "warnings"), [(ANTHROPIC_RATES, 1), (WITHOUT_CACHE, 0)], ids=["cache", "no cache"])
+@pytest.mark.parametrize(("prices", "warnings"), [(CACHED, 1), (WITHOUT_CACHE, 0)], ids=["cache", "no cache"])
 async def test_a_context_tells_once_that_keep_recent_costs_more_than_it_saves(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, rates: Rates, warnings: int
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, prices: Prices, warnings: int
 ) -> None:
-    settings: dict[str, Any] = {"keep_recent": {"look": 2}, "pricing": pricing(rates), "counter": CharsCounter()}
+    settings: dict[str, Any] = {"keep_recent": {"look": 2}, "pricing": pricing(prices), "counter": CharsCounter()}
     async with Context(root_path=tmp_path, **settings) as context:
         await context.add({"role": "user", "content": "go"})
         for number in range(20):

@@ -80,7 +80,7 @@ RESULTS: st.SearchStrategy[Content] = st.one_of(
 
 @given(
     batches=st.lists(st.lists(RESULTS, min_size=1, max_size=3), min_size=1, max_size=4),
-    eviction=st.sampled_from(["auto", "exact", "economic"]),
+    eviction=st.sampled_from(["both", "exact", "economic"]),
     materialize=st.booleans(),
     new_prompts=st.booleans(),
 )

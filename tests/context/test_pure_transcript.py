@@ -10,7 +10,7 @@ import pytest
 from ctxfs.context.entry import Entry, EntryRules, Known, new_entry
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors import TranscriptError
-from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.economy import ModelPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.summary import summary_text
 from ctxfs.messages import CharsCounter
@@ -113,7 +113,7 @@ def test_a_rewritten_item_stays_in_its_place() -> None:
 
 @pytest.mark.parametrize("whole", [False, True], ids=["still there", "evicted with their reply"])
 def test_arguments_are_planned_once(whole: bool) -> None:
-    pricing = EvictionPricing(clock=lambda: 0.0, parameters=EvictionParameters(max_loss=1000.0))
+    pricing = ModelPricing(clock=lambda: 0.0, parameters=EvictionParameters(max_loss=1000.0))
     transcript, known = Transcript({}, "/s", economy=pricing), Known(NameAllocator())
     rules = EntryRules(counter=CharsCounter(), base="/s", digest_tokens=0, pricing=pricing.parameters)
     call = {"type": "tool_use", "id": "call_1", "name": "Write", "input": {"text": "a line\n" * 2_000}}
@@ -129,8 +129,8 @@ def test_arguments_are_planned_once(whole: bool) -> None:
     assert transcript.economy.ledger.total_tokens == transcript.tokens
 
 
-@pytest.mark.parametrize("economy", [None, EvictionPricing()], ids=["keep-recent", "and what pays"])
-def test_what_is_held_is_not_copied_for_each_that_comes(economy: EvictionPricing | None) -> None:
+@pytest.mark.parametrize("economy", [None, ModelPricing()], ids=["keep-recent", "and what pays"])
+def test_what_is_held_is_not_copied_for_each_that_comes(economy: ModelPricing | None) -> None:
     transcript = Transcript({"grep": 1}, "/s", economy=economy)
 
     def exchange(number: int) -> int:

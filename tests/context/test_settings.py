@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from ctxfs import Context, ContextFileSystem, OffloadPolicy
-from ctxfs.context.settings import agreed_policy, economy_for, window_for
+from ctxfs.context.settings import agreed_policy, window_for
 from ctxfs.errors import ConfigError, ContextOverflow
 from ctxfs.eviction import Budget, Evicted, Rule, SelectiveCompaction, Strategy, Window
-from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
+from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.events import ContextEvent
 from ctxfs.messages import CharsCounter
@@ -79,10 +79,10 @@ def test_windows_as_they_can_be_written() -> None:
 
 
 def test_the_economy_has_the_prices_of_the_model() -> None:
-    rates = economy_for("gpt-5").terms.rates
+    rates = EvictionPricing().at("gpt-5").terms.rates
     assert (rates.read, rates.write, rates.output) == pytest.approx((0.1, 1.0, 8.0))
-    assert economy_for("a-model-of-mine").terms.rates == ANTHROPIC_RATES
-    assert economy_for("claude-opus-5", cache_ttl="1h").terms.ttl_s == 3600
+    assert EvictionPricing().at("a-model-of-mine").terms.rates == ANTHROPIC_RATES
+    assert EvictionPricing(cache_ttl="1h").at("claude-opus-5").terms.ttl_s == 3600
 
 
 # The developer's word ------------------------------------------------------------------------------------------------
@@ -207,10 +207,11 @@ def test_a_setting_that_cannot_work_says_what_to_write(settings: Mapping[str, An
         (SelectiveCompaction, {"rules": {"tool_result": Rule(strategy=Strategy.DROP)}, "policy": STAYS}),
         (SelectiveCompaction, {"policy": "mine"}),
         (EvictionPricing, {"parameters": {"read_back_weight": 2}}),
-        (EvictionPricing, {"terms": 300}),
+        (EvictionPricing, {"prices": 300}),
+        (EvictionPricing, {"cache_ttl": "2h"}),
+        (EvictionPricing, {"host_breakpoints": 1}),
         (EvictionParameters, {"tool_inputs": "no"}),
         (EvictionParameters, {"cover": "many"}),
-        (CacheTerms, {"rates": Rates(read=0.1, write=1, output=5), "ttl_s": "5m"}),
         (Rates, {"read": "0.1", "write": 1, "output": 5}),
         (Prices, {"input": "3", "cache_read": 0.3, "output": 9}),
         (Materialize, {"max_inline_chars": True}),

@@ -6,6 +6,7 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.eviction import Evicted, Offloaded
+from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.placeholder.text import render
 from ctxfs.messages import ToolCall
@@ -82,12 +83,12 @@ async def test_its_price_shrinks_what_materialization_left(tmp_path: Path) -> No
 
 async def test_without_a_rule_the_summary_stays(tmp_path: Path) -> None:
     never = EvictionParameters(read_back_weight=1e9)
-    for settings in ({"eviction": "exact"}, {"eviction_parameters": never}):
+    for pricing in (None, EvictionPricing(parameters=never)):
         config = AgentConfig(
             tools=[plain],
             materialize=Materialize(),
             offload_root_path=tmp_path,
-            **settings,
+            pricing=pricing,
         )
         async with Agent(ScriptedModel([*calls("plain", 4), "ok"]), config) as agent:
             await agent.query("go")

@@ -4,9 +4,10 @@ import warnings
 
 import pytest
 
-from ctxfs.context.settings import economy_for, window_for
+from ctxfs.context.settings import window_for
 from ctxfs.errors import UnsupportedCacheTtl
 from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.messages import UnknownModel
 from ctxfs.messages.base import Usage
 from ctxfs.messages.models.known import known_model
@@ -100,7 +101,7 @@ def test_the_planner_expects_what_the_list_says(
 
 
 def test_the_first_step_is_what_is_planned_for() -> None:
-    assert economy_for("gpt-6.1-sol").terms.rates == Rates.of(
+    assert EvictionPricing().at("gpt-6.1-sol").terms.rates == Rates.of(
         listed("gpt-6.1-sol"), least_cached_tokens=prefix_of("gpt-6.1-sol")
     )
 
@@ -115,7 +116,7 @@ def test_the_first_step_is_what_is_planned_for() -> None:
 def test_a_cache_is_taken_for_warm_as_long_as_the_provider_keeps_it(
     model: str, ttl: CacheTtl | None, seconds: float
 ) -> None:
-    assert economy_for(model, cache_ttl=ttl).terms.ttl_s == seconds
+    assert EvictionPricing(cache_ttl=ttl).at(model).terms.ttl_s == seconds
 
 
 @pytest.mark.parametrize(
@@ -126,19 +127,19 @@ def test_a_time_that_the_models_provider_does_not_offer_is_refused(
     model: str, ttl: CacheTtl, offered: tuple[str, ...]
 ) -> None:
     with pytest.raises(UnsupportedCacheTtl, match=f"cache_ttl is '{ttl}': the provider of {model} offers") as refused:
-        economy_for(model, cache_ttl=ttl)
+        EvictionPricing(cache_ttl=ttl).at(model)
     assert refused.value.offered == offered
 
 
 def test_prices_of_ones_own_say_what_is_offered() -> None:
     mine = Prices(input=1, output=2, cache_read=0.5, cache_write={"12h": 3})
-    terms = economy_for("gpt-5", prices=mine).terms
+    terms = EvictionPricing(prices=mine).at("gpt-5").terms
     assert (terms.rates, terms.ttl_s) == (
         Rates(read=0.5, write=3, output=2, least_cached_tokens=prefix_of("gpt-5")),
         43_200,
     )
     with pytest.raises(UnsupportedCacheTtl):
-        economy_for("gpt-5", prices=mine, cache_ttl="auto")
+        EvictionPricing(prices=mine, cache_ttl="auto").at("gpt-5")
 
 
 # Unknown models ------------------------------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ def test_an_unknown_version_of_a_known_model_is_planned_for_at_its_prices_with_a
 
 def test_an_unknown_model_gets_a_window_of_128_000_with_a_warning() -> None:
     with pytest.warns(
-        UnknownModel, match=r"the model 'bills-2' is unknown\. Assumed of it are a window of 128,000 tokens.*budget="
+        UnknownModel, match=r"the model 'bills-2' is unknown\. Assumed of it are a window of 128,000 tokens.*window="
     ):
         assert Budget.of_model("bills-2").window_tokens == 128_000
 
@@ -175,9 +176,9 @@ def test_nothing_is_said_where_everything_is_known_or_given() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for model in ("claude-opus-5-5", "gpt-5", "scripted", ""):
-            economy_for(model)
+            EvictionPricing().at(model)
             window_for(model, "auto")
-        economy_for("bills-3", prices=Prices(input=1, output=2, cache_read=0.1))
+        EvictionPricing(prices=Prices(input=1, output=2, cache_read=0.1)).at("bills-3")
         window_for("bills-3", 50_000)
         window_for("bills-3", Budget(window_tokens=50_000))
         window_for("bills-3", None)

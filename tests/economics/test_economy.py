@@ -182,9 +182,9 @@ async def test_verdicts_say_why_everything_stays_or_goes(tmp_path: Path) -> None
         assert Context(root_path=tmp_path).decisions() == ()
 
 
-@pytest.mark.parametrize("mode", ["auto", "exact", "economic"])
-async def test_the_modes_of_an_agent(tmp_path: Path, mode: str) -> None:
-    @tool("Keep two", ephemeral=2)
+@pytest.mark.parametrize("mode", ["by price", "exactly", "both"])
+async def test_an_agent_evicts_by_price_or_exactly_or_both(tmp_path: Path, mode: str) -> None:
+    @tool("Keep two", ephemeral=None if mode == "by price" else 2)
     def recent(n: int) -> str:
         return f"{n} " + "word " * 300
 
@@ -194,23 +194,24 @@ async def test_the_modes_of_an_agent(tmp_path: Path, mode: str) -> None:
 
     turns: list[Any] = [[ToolCall("recent", {"n": n}), ToolCall("plain", {"n": n})] for n in range(4)]
     model = ScriptedModel([*turns, "done"])
-    config = AgentConfig(tools=[recent, plain], offload_root_path=tmp_path, eviction=mode)  # type: ignore[arg-type]
+    pricing = None if mode == "exactly" else EvictionPricing()
+    config = AgentConfig(tools=[recent, plain], offload_root_path=tmp_path, pricing=pricing)
     async with Agent(model, config) as agent:
         events = [e async for e in agent.stream("go")]
     left = [
         (e.tool_name, "keep_recent" in e.reason or "ephemeral" in e.reason) for e in events if isinstance(e, Evicted)
     ]
-    assert left.count(("recent", True)) == (0 if mode == "economic" else 2)
-    assert (("plain", False) in left) == (mode != "exact")
+    assert left.count(("recent", True)) == (0 if mode == "by price" else 2)
+    assert (("plain", False) in left) == (mode != "exactly")
     for request in model.requests:
         check(request)
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ConfigError, match="eviction"):
-        AgentConfig(eviction="sometimes")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="pricing"):
+        AgentConfig(pricing="sometimes")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="cache_ttl"):
-        AgentConfig(cache_ttl="2h")  # type: ignore[arg-type]
+        EvictionPricing(cache_ttl="2h")  # type: ignore[arg-type]
 
 
 def test_terms_have_defaults() -> None:

@@ -13,7 +13,7 @@ from ctxfs.context.commit import trimmed
 from ctxfs.context.entry import Entry, EntryRules, Known, new_entry, recorded_entry
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
-from ctxfs.eviction.economics.economy import EvictionPricing, SessionPricing
+from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
 from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.held import Candidate
 from ctxfs.eviction.economics.ledger import Ledger
@@ -55,9 +55,9 @@ def entry(message: Message, pricing: EvictionParameters = DEFAULTS, known: Known
 class Session:
     """An economy, and the candidates that it reads."""
 
-    def __init__(self, settings: EvictionPricing | None = None) -> None:
+    def __init__(self, settings: ModelPricing | None = None) -> None:
         self.candidates = Candidates()
-        self.economy = SessionPricing(settings or EvictionPricing(), self.candidates)
+        self.economy = SessionPricing(settings or ModelPricing(), self.candidates)
 
     def entered(self, item: ContextItem, options: EvictionOptions, path: str) -> None:
         self.candidates.enter(item, path, options)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ctxfs.context.entry import EntryRules, Known, recorded_entry
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
-from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing, SessionPricing
+from ctxfs.eviction.economics.economy import CacheTerms, ModelPricing, SessionPricing
 from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.offload_plan import Trim
@@ -25,7 +25,7 @@ class Session:
     """An economy, and the items that it was given."""
 
     def __init__(self, **parameters: float) -> None:
-        settings = EvictionPricing(clock=lambda: 0.0, parameters=EvictionParameters(**parameters))  # type: ignore[arg-type]
+        settings = ModelPricing(clock=lambda: 0.0, parameters=EvictionParameters(**parameters))  # type: ignore[arg-type]
         self.candidates = Candidates()
         self.economy = SessionPricing(settings, self.candidates)
         self.known = Known(NameAllocator())

@@ -107,7 +107,6 @@ NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
     (ChatAnthropic, {"cache": False, "cache_ttl": "1h"}, "cache=False sets no breakpoints"),
     (ChatAnthropic, {"retry": RetryPolicy(), "max_retries": 4}, "max_retries has no effect beside retry"),
     (openai, {"retry": RetryPolicy(), "max_retries": 0}, "max_retries has no effect beside retry"),
-    (AgentConfig, {"eviction": "exact", "cache_ttl": "1h"}, "cache_ttl has no effect with eviction='exact'"),
     (AgentConfig, {"materialize": Materialize(), "offload_token_threshold": 9}, "materialize has its own limits"),
     (AgentConfig, {"workspace": ToolResultOffload(), "offload_token_threshold": 9}, "workspace has its own limits"),
     (
@@ -165,7 +164,7 @@ def test_a_tool_with_the_name_of_one_that_a_setting_gives_is_refused(
 def test_each_of_them_is_taken_where_it_has_an_effect(tmp_path: Path) -> None:
     ChatAnthropic(cache_ttl="1h", max_retries=0)
     ChatAnthropic(cache=False, retry=RetryPolicy(max_retries=0))
-    AgentConfig(cache_ttl="1h", eviction="economic")
+    AgentConfig(pricing=EvictionPricing(cache_ttl="1h"))
     AgentConfig(ephemeral_keep_recent=2, tools=[named("a"), named("b", 1)])
     others = OffloadPolicy(token_threshold=9, type_thresholds={"tool_result": 0})
     AgentConfig(materialize=Materialize(), offload_policy=others)
@@ -190,16 +189,13 @@ def test_a_number_for_ephemeral_tools_may_find_none_and_says_so(tools: list[Tool
 
 
 def test_what_the_main_switch_turns_off_is_taken(tmp_path: Path) -> None:
-    AgentConfig(offload_enabled=False, materialize=Materialize(), eviction="economic", on_close=prune_session)
+    AgentConfig(offload_enabled=False, materialize=Materialize(), pricing=None, on_close=prune_session)
     AgentConfig(offload_enabled=False, workspace=ToolResultOffload(), tools=[named("a", 1)])
     Context(offload_enabled=False, eager=Materializer(), root_path=tmp_path)
 
 
 @pytest.mark.parametrize(("model", "write"), [("claude-sonnet-4-5", 2.0), ("a-model-that-nobody-knows", 2.0)])
 def test_a_cache_that_lasts_an_hour_costs_more_to_write_whatever_the_model(model: str, write: float) -> None:
-    economy = AgentConfig(cache_ttl="1h").pricing(model)
-    assert economy is not None
+    economy = EvictionPricing(cache_ttl="1h").at(model)
     assert (economy.terms.rates.write, economy.terms.ttl_s) == (write, 3600.0)
-    usual = AgentConfig().pricing(model)
-    assert usual is not None
-    assert usual.terms.rates.write == ANTHROPIC_RATES.write
+    assert EvictionPricing().at(model).terms.rates.write == ANTHROPIC_RATES.write

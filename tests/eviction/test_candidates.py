@@ -9,7 +9,7 @@ from ctxfs.context.commit import evicted, trimmed
 from ctxfs.context.entry import EntryRules, Known, build_entry
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.compaction import ArchiveSlot, SelectiveCompaction
-from ctxfs.eviction.economics.economy import EvictionPricing, SessionPricing
+from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
 from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.held import Candidate
 from ctxfs.eviction.economics.ledger import Ledger
@@ -104,7 +104,7 @@ LEAST = 30
 class Play:
     """A session that takes calls in, one after the other; ``exact``: every placeholder is written when it enters."""
 
-    def __init__(self, settings: EvictionPricing, *, exact: bool) -> None:
+    def __init__(self, settings: ModelPricing, *, exact: bool) -> None:
         self.candidates = Candidates()
         self.economy = SessionPricing(settings, self.candidates)
         self.items: dict[str, ContextItem] = {}
@@ -163,7 +163,7 @@ def test_plans_are_the_same_as_if_every_placeholder_had_been_written(
     calls: list[Call], parameters: EvictionParameters
 ) -> None:
     now = [0.0]
-    settings = EvictionPricing(clock=lambda: now[0], parameters=parameters)
+    settings = ModelPricing(clock=lambda: now[0], parameters=parameters)
     lazy, exact = Play(settings, exact=False), Play(settings, exact=True)
     for number, call in enumerate(calls):
         now[0] += 400.0 if number % 7 == 6 else 1.0

@@ -8,7 +8,6 @@ import pytest
 
 from ctxfs.context.history.history import History
 from ctxfs.context.history.parts import Part
-from ctxfs.errors import ConfigError
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.messages import CharsCounter
@@ -57,17 +56,13 @@ def test_a_framework_can_say_that_it_sets_the_breakpoints(tmp_path: Path) -> Non
     parts = [Part("user", "why? " * 48_000, 0), Part("call", {"command": "make"}, 1, "c", "Bash")]
     parts.append(Part("result", PRINTED, 2, "c", "Bash"))
     parts += [Part(kind, "and on", (n, kind)) for n in range(100) for kind in ("reply", "user")]
-    for settings, replaced in (({}, [2]), ({"host_breakpoints": True}, [])):
+    for settings, replaced in (({}, [2]), ({"pricing": EvictionPricing(host_breakpoints=True)}, [])):
         with history(tmp_path, **settings) as told:
             assert list(told.rewrite(parts)) == replaced
             assert list(told.rewrite(parts[:-1])) == replaced  # also when all is read again
 
 
-def test_a_setting_without_effect_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="host_breakpoints has no effect without pricing"):
-        History(root_path=tmp_path, pricing=None, host_breakpoints=True)
-    with pytest.raises(ConfigError, match="host_breakpoints is 1: use True or False"):
-        History(root_path=tmp_path, host_breakpoints=1)  # type: ignore[arg-type]
+def test_breakpoints_mean_nothing_without_prices(tmp_path: Path) -> None:
     with History("s", root_path=tmp_path, pricing=None, window=None) as unpriced:
         assert not is_replaced(unpriced.messages(body(marked=True)))
 

@@ -333,7 +333,6 @@ def test_a_branch_that_was_dropped_is_derived_again(tmp_path: Path) -> None:
         counter=None,
         on_event=None,
         lease_wait_s=10.0,
-        host_breakpoints=False,
         kept_branches=1,
     )
     core = HistoryCore(SharedFileSystem("s", root_path=tmp_path, layout=settings.file_layout), settings)

@@ -108,7 +108,7 @@ async def test_the_stricter_limit_counts(tmp_path: Path) -> None:
 
 
 async def test_it_is_off_by_default(tmp_path: Path) -> None:
-    assert await sent_for(LOG, tmp_path, materialize=None, preview_above_tokens=None, eviction="exact") == LOG
+    assert await sent_for(LOG, tmp_path, materialize=None, preview_above_tokens=None, pricing=None) == LOG
     assert AgentConfig().materialize is None
 
 
@@ -119,7 +119,7 @@ async def test_nothing_leaves_when_offloading_is_off(tmp_path: Path) -> None:
 async def test_a_long_text_with_an_image_stays_whole_until_the_model_has_seen_it(tmp_path: Path) -> None:
     source = {"type": "base64", "media_type": "image/png", "data": png(40, 40)}
     blocks: list[Any] = [{"type": "text", "text": LOG}, {"type": "image", "source": source}]
-    assert await sent_for(blocks, tmp_path, eviction="exact") == blocks
+    assert await sent_for(blocks, tmp_path, pricing=None) == blocks
     async with ContextFileSystem("s2", root_path="/memory", store=MemoryStore("s2")) as fs:
         kept = await materialize(tuple(blocks), fs=fs, tool_name="show", call_id="a")
         assert kept == Materialized(content=tuple(blocks), ref=None, saved_chars=0)

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from ctxfs import Context, ContextFileSystem, ItemType
-from ctxfs.context.settings import economy_for
 from ctxfs.errors import SessionClosed
 from ctxfs.eviction import EvictionPricing
 from ctxfs.lab import Explanation, explain
 from ctxfs.messages import Prices, Usage
+from ctxfs.messages.rates import planning_prices
 
 pytestmark = pytest.mark.anyio
 
@@ -94,7 +94,7 @@ async def test_each_call_is_billed_at_the_prices_of_its_model_and_of_its_length(
 
 
 async def test_writes_are_billed_for_as_long_as_the_session_keeps_its_cache(tmp_path: Path) -> None:
-    pricing = economy_for("gpt-6.1-sol", cache_ttl="12h")
+    pricing = EvictionPricing(cache_ttl="12h", prices=planning_prices("gpt-6.1-sol"))
     async with await billed(tmp_path, ("gpt-6.1-sol", SHORT), pricing=pricing) as context:
         assert (await explain(context.fs)).billed.usd == pytest.approx(0.004 + 0.1 + 0.025 + 0.01)
 

@@ -276,9 +276,7 @@ def rows(n: int) -> str:
 
 async def test_an_agent_goes_on(tmp_path: Path) -> None:
     def config(prompt: str) -> AgentConfig:
-        return AgentConfig(
-            tools=[rows], offload_root_path=tmp_path, session_id="s", eviction="exact", system_prompt=prompt
-        )
+        return AgentConfig(tools=[rows], offload_root_path=tmp_path, session_id="s", pricing=None, system_prompt=prompt)
 
     prompt = f"You are kind. {LARGE}"
     turns = [[ToolCall("t", {"n": n})] for n in range(3)]

@@ -17,7 +17,7 @@ def look(place: str) -> dict[str, object]:
 async def check_tools_at_logical_paths(stores: SessionStores) -> None:
     """Read, search and cut out what was evicted, as a reader on another machine does, by the placeholder's path."""
     model = ScriptedModel([*([ToolCall("look", {"place": place})] for place in ("first", "second")), "done"])
-    config = AgentConfig(store=stores, session_id="thread-1", tools=[look], eviction="exact", preview_above_tokens=None)
+    config = AgentConfig(store=stores, session_id="thread-1", tools=[look], pricing=None, preview_above_tokens=None)
     async with Agent(model, config) as agent:
         await agent.query("Look")
         path = next(item.offload_path for item in agent.context.items if item.offload_path is not None)

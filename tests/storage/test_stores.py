@@ -48,7 +48,7 @@ def look(place: str) -> str:
 
 
 def config(stores: SessionStores, **settings: object) -> AgentConfig:
-    return AgentConfig(store=stores, session_id="thread-1", tools=[look], eviction="exact", **settings)  # type: ignore[arg-type]
+    return AgentConfig(store=stores, session_id="thread-1", tools=[look], pricing=None, **settings)  # type: ignore[arg-type]
 
 
 def asks(*places: str) -> list[list[ToolCall] | str]:

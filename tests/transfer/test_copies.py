@@ -30,7 +30,7 @@ def look(place: str) -> str:
 
 async def converse(stores: SessionStores, *places: str) -> None:
     turns: list[Turn] = [*([ToolCall("look", {"place": place})] for place in places), "done"]
-    config = AgentConfig(store=stores, session_id="s1", tools=[look], eviction="exact")
+    config = AgentConfig(store=stores, session_id="s1", tools=[look], pricing=None)
     async with Agent(ScriptedModel(turns), config) as agent:
         await agent.query("Look")
 

@@ -31,7 +31,7 @@ def look(place: str) -> str:
 async def converse(stores: SessionStores, question: str, *places: str) -> None:
     """Ask in session ``s1``; the model looks at ``places``, and then answers."""
     turns = [[ToolCall("look", {"place": place})] for place in places]
-    config = AgentConfig(store=stores, session_id="s1", tools=[look], eviction="exact")
+    config = AgentConfig(store=stores, session_id="s1", tools=[look], pricing=None)
     async with Agent(ScriptedModel([*turns, f"{question}: done"]), config) as agent:
         await agent.query(question)
 

@@ -45,7 +45,7 @@ async def test_a_large_result_is_an_artifact_with_the_id_of_its_call(tmp_path: P
         [ToolCall("get_tool_result_offload_info", {})],
         "ok",
     ]
-    config = AgentConfig(tools=[source], workspace=ToolResultOffload(), offload_root_path=tmp_path, eviction="exact")
+    config = AgentConfig(tools=[source], workspace=ToolResultOffload(), offload_root_path=tmp_path, pricing=None)
     async with Agent(ScriptedModel(turns), config) as agent:
         await agent.query("go")
         item, page, info = [item for item in agent.context.items if item.tool_name]
@@ -81,7 +81,7 @@ async def test_a_small_result_stays_and_an_allowed_one_goes(tmp_path: Path) -> N
         ({"threshold_tokens": 1_000_000, "allow_list": ["blocks"]}, False),
     ):
         config = AgentConfig(
-            tools=[rows], workspace=ToolResultOffload(**settings), offload_root_path=tmp_path, eviction="exact"
+            tools=[rows], workspace=ToolResultOffload(**settings), offload_root_path=tmp_path, pricing=None
         )
         async with Agent(ScriptedModel([[ToolCall("rows", {})], "ok"]), config) as agent:
             await agent.query("go")

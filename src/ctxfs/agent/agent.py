@@ -98,7 +98,7 @@ class Agent:
             model=llm.model,
             digest_tokens=config.digest_tokens,
             on_event=self._receiver_of(telemetry),
-            pricing=config.pricing(llm.model),
+            pricing=config.pricing_here(),
             window=window,
             eager=_eager(config, tools, window.budget),
             preview_above_tokens=None,

@@ -7,17 +7,16 @@ import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from ctxfs.agent.telemetry.telemetry import Telemetry
-from ctxfs.context.settings import agreed_policy, check_pinned_users, economy_for, window_for
+from ctxfs.context.settings import Auto, agreed_policy, check_pinned_users, window_for
 from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import names_settings, require_bool, require_int, require_kind
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.economics.economy import EvictionPricing
-from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.policy import OffloadPolicy
@@ -25,7 +24,6 @@ from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, check_preview_a
 from ctxfs.eviction.window import Summarize, Window
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.messages import Content, ToolCall
-from ctxfs.messages.models.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.messages.names import Layout, layout_with
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.sessions import SessionStores
@@ -36,8 +34,6 @@ from ctxfs.tools.materialization import Materialize
 
 Approve = Callable[[ToolCall], "bool | str | Awaitable[bool | str]"]
 """True lets the call run; False denies it; a text denies it, as the reason that the model gets. May be async."""
-
-Eviction = Literal["auto", "exact", "economic"]
 
 OnOpen = Callable[[Path], Awaitable[object]]
 """Gets the session's directory before it is opened, such as what ``ctxfs.session.quota`` returns."""
@@ -77,8 +73,6 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
     "on_open": (Callable, "a coroutine function of a directory, such as ctxfs.session.quota(2 << 30)"),
     "on_close": (Callable, "a coroutine function of a session, such as ctxfs.session.prune_session"),
     "offload_policy": (OffloadPolicy, "OffloadPolicy(...)"),
-    "eviction_parameters": (EvictionParameters, "EvictionParameters(...)"),
-    "prices": (Prices, "Prices(...)"),
     "budget": (Budget, "Budget(...)"),
     "compaction": (SelectiveCompaction, "SelectiveCompaction(...)"),
     "materialize": (Materialize, "Materialize(...)"),
@@ -93,7 +87,11 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
         "keep_recent": "give n for each tool, as in @tool(..., ephemeral=n)",
         "llm": "give the model to Agent(llm, config)",
         "model": "give the model to Agent(llm, config)",
-        "pricing": "give prices=Prices(...), eviction and eviction_parameters",
+        "cache_ttl": "give pricing=EvictionPricing(cache_ttl=...)",
+        "eviction": 'pricing=None is what "exact" was; for "economic", leave out ephemeral=n',
+        "eviction_parameters": "give pricing=EvictionPricing(parameters=...)",
+        "host_breakpoints": "give pricing=EvictionPricing(host_breakpoints=True)",
+        "prices": "give pricing=EvictionPricing(prices=...)",
         "root_path": "it is offload_root_path here",
         "window": "give budget=Budget.of_window(...)",
     }
@@ -148,22 +146,10 @@ class AgentConfig:
     session_id: str | None = None
     """The session to resume, or the id of a new one; None starts a new session with an id of its own."""
 
-    eviction: Eviction = "auto"
-    """"auto": results of tools with ``ephemeral=n`` are evicted exactly when due, everything else when that pays;
-    "exact": only the former are evicted; "economic": everything is evicted when that pays."""
-
-    eviction_parameters: EvictionParameters | None = None
-    """The numbers of the economic planner; None means the defaults."""
-
-    prices: Prices | None = None
-    """What the model's tokens cost; None takes them from the table of models, and warns of an unknown one."""
-
-    cache_ttl: CacheTtl | None = None
-    """How long the provider caches a prefix: the value that the model was made with.
-
-    "5m" or "1h" (Anthropic), "30m" or "12h" (OpenAI), "auto"; None: the provider's default. Making an agent
-    raises ``UnsupportedCacheTtl`` for what the provider of its model does not offer.
-    """
+    pricing: EvictionPricing | Auto | None = "auto"
+    """Evicts what ``ephemeral=n`` does not govern if that pays: "auto" at the model's prices, or an
+    ``EvictionPricing`` with your numbers; None: nothing is evicted by price. Making an agent raises
+    ``UnsupportedCacheTtl`` for a time that the provider of its model does not offer."""
 
     budget: Budget | None = None
     """The window, the share of the reply and the water marks; None takes the window from the table of models."""
@@ -257,10 +243,8 @@ class AgentConfig:
             self.bash.check_approval(asks_first=self.approve is not None)
             if self.redact is not None:
                 raise ConfigError("redact cannot see what bash streams to the disk: use one of the two")
-        if self.eviction not in get_args(Eviction):
-            raise ConfigError(f"eviction is {self.eviction!r}: use one of {', '.join(get_args(Eviction))}")
-        if self.cache_ttl is not None and self.cache_ttl not in TTL_SECONDS:
-            raise ConfigError(f"cache_ttl is {self.cache_ttl!r}: use one of {', '.join(TTL_SECONDS)}")
+        if self.pricing != "auto":
+            require_kind("pricing", self.pricing, EvictionPricing, 'EvictionPricing(...), "auto"')
         self._check_combinations()
         self._check_tools()
 
@@ -308,13 +292,6 @@ class AgentConfig:
         for name in ("materialize", "workspace"):
             if getattr(self, name) is not None:
                 self._check_limit(name)
-        without_effect = {
-            "exact": ("eviction_parameters", "prices", "cache_ttl"),
-            "economic": ("ephemeral_keep_recent",),
-        }
-        for name in without_effect.get(self.eviction, ()):
-            if getattr(self, name) is not None:
-                raise ConfigError(f"{name} has no effect with eviction={self.eviction!r}: leave one of them out")
 
     def _check_limit(self, name: str) -> None:
         """Raise ``ConfigError`` if the policy forbids what the setting ``name`` evicts by a limit of its own."""
@@ -348,14 +325,12 @@ class AgentConfig:
         compaction = replace(self.compaction or SelectiveCompaction(), policy=self.policy)
         return replace(window_for(model, self.budget or "auto"), compaction=compaction, summarize=summarize)
 
-    def pricing(self, model: str) -> EvictionPricing | None:
-        """What leaves when it pays; None when nothing does."""
-        if self.eviction == "exact":
-            return None
-        parameters = self.eviction_parameters
-        if self.reads_itself:
-            parameters = replace(parameters or EvictionParameters(), short_placeholders=False)
-        return economy_for(model, parameters=parameters, prices=self.prices, cache_ttl=self.cache_ttl)
+    def pricing_here(self) -> EvictionPricing | None:
+        """``pricing``, with placeholders that the tool named ``Read`` opens; None: nothing is evicted by price."""
+        pricing = EvictionPricing() if self.pricing == "auto" else self.pricing
+        if pricing is None or not self.reads_itself:
+            return pricing
+        return replace(pricing, parameters=replace(pricing.parameters, short_placeholders=False))
 
     def pin_tools(self) -> frozenset[str]:
         """The tools whose results are pinned."""
@@ -363,8 +338,6 @@ class AgentConfig:
 
     def keep_recent(self) -> dict[str, int]:
         """How many results each tool keeps exactly; tools that are not in it keep all, or what pays."""
-        if self.eviction == "economic":
-            return {}
         return {
             tool.name: self.ephemeral_keep_recent or tool.keep_recent
             for tool in self.tools

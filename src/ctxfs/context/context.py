@@ -71,7 +71,10 @@ _log = logging.getLogger("ctxfs.context")
         "materialize": "give it as eager=Materializer(...)",
         "offload_root_path": "it is root_path here",
         "offload_token_threshold": "give offload_policy=OffloadPolicy(token_threshold=...)",
-        "prices": "give pricing=EvictionPricing(...)",
+        "cache_ttl": "give pricing=EvictionPricing(cache_ttl=...)",
+        "eviction_parameters": "give pricing=EvictionPricing(parameters=...)",
+        "host_breakpoints": "give pricing=EvictionPricing(host_breakpoints=True)",
+        "prices": "give pricing=EvictionPricing(prices=...)",
         "system_prompt": "await context.set_system_prompt(...) sets it",
         "tools": "context.tools = [...] sets it",
     }

@@ -11,17 +11,13 @@ from ctxfs.errors.checks import require_bool, require_int, require_kind, require
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction, Strategy
 from ctxfs.eviction.eager import EagerPolicy
-from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
-from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
 from ctxfs.eviction.events import ContextEvent
 from ctxfs.eviction.holds import Pins
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, Preview, PreviewRule, check_preview_above
 from ctxfs.eviction.window import Window
 from ctxfs.messages.items import ItemType
-from ctxfs.messages.models.known import model_or_relative
-from ctxfs.messages.models.prices import TTL_SECONDS, CacheTtl, Prices
-from ctxfs.messages.rates import Rates, planning_prices
 from ctxfs.messages.tokens import TokenCounter, require_counter
 from ctxfs.session.records import EvictionSet
 
@@ -58,7 +54,7 @@ class ContextSettings:
     exact: Mapping[str, int] = field(init=False)
     guard: Window = field(init=False)
     policy: OffloadPolicy = field(init=False)
-    priced: EvictionPricing | None = field(init=False)
+    priced: ModelPricing | None = field(init=False)
     preview: PreviewRule | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,8 +71,7 @@ class ContextSettings:
         require_kind("on_event", self.on_event, Callable, "a function of an event")
         require_counter(self.counter)
         require_method("eager", self.eager, "decide", "a policy with a method decide, such as Materializer()")
-        priced = economy_for(self.model) if self.pricing == "auto" else self.pricing
-        require_kind("pricing", priced, EvictionPricing, 'EvictionPricing(...), "auto"')
+        priced = priced_at(self.model, self.pricing)
         window = window_for(self.model, self.window)
         asked = (window.budget, priced, self.eager)
         if self.offload_policy is not None and self.offload_enabled and all(rule is None for rule in asked):
@@ -177,30 +172,20 @@ def window_for(model: str, window: Window | Budget | int | Auto | None) -> Windo
     raise ConfigError(f"window is {window!r}: use {ways}")
 
 
-def economy_for(
-    model: str,
-    *,
-    parameters: EvictionParameters | None = None,
-    prices: Prices | None = None,
-    cache_ttl: CacheTtl | None = None,
-) -> EvictionPricing:
-    """Eviction when it pays, at ``prices``, or at the prices that ``planning_prices`` gives for ``model``.
-
-    Raises ``UnsupportedCacheTtl`` for a time that these prices do not offer.
-    """
-    prices, (info, _) = prices or planning_prices(model), model_or_relative(model)
-    ttl, least = prices.ttl(cache_ttl, model=model), info.cached_prefix_tokens if info is not None else None
-    rates = Rates.of(prices, ttl, least_cached_tokens=least or 0)
-    return EvictionPricing(
-        parameters=parameters or EvictionParameters(), terms=CacheTerms(rates=rates, ttl_s=TTL_SECONDS[ttl])
-    )
+def priced_at(model: str, pricing: EvictionPricing | Auto | None) -> ModelPricing | None:
+    """The setting ``pricing`` at the prices of ``model``; None: nothing is evicted by price."""
+    if pricing is None:
+        return None
+    wanted = EvictionPricing() if pricing == "auto" else pricing
+    require_kind("pricing", wanted, EvictionPricing, 'EvictionPricing(...), "auto"')
+    return wanted.at(model)
 
 
 def eviction_rules(
     keep_recent: Mapping[str, int],
     budget: Budget | None,
     policy: OffloadPolicy,
-    pricing: EvictionPricing | None,
+    pricing: ModelPricing | None,
     *,
     digest_tokens: int,
 ) -> EvictionSet:

@@ -9,7 +9,7 @@ from typing import Any
 from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
-from ctxfs.eviction.economics.economy import EvictionPricing, SessionPricing
+from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
 from ctxfs.eviction.holds import Holds
 from ctxfs.eviction.keep_recent import EphemeralLedger
 from ctxfs.eviction.offload_plan import Plan
@@ -49,7 +49,7 @@ class Transcript:
         keep_recent: Mapping[str, int],
         base: str,
         *,
-        economy: EvictionPricing | None = None,
+        economy: ModelPricing | None = None,
         policy: OffloadPolicy | None = None,
     ) -> None:
         self._items: dict[str, ContextItem] = {}

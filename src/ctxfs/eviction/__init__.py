@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ctxfs.eviction.budget import Budget, Calibration
     from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
     from ctxfs.eviction.eager import EagerOffload, EagerPolicy
-    from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
+    from ctxfs.eviction.economics.economy import EvictionPricing
     from ctxfs.eviction.economics.features import ItemKind
     from ctxfs.eviction.economics.parameters import EvictionParameters
     from ctxfs.eviction.economics.plans import Eviction, EvictionDecision, Why
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Archive",
     "Budget",
-    "CacheTerms",
     "Calibration",
     "Compacted",
     "ContentReadBack",
@@ -75,10 +74,7 @@ __getattr__, __dir__ = lazy(
             "EagerOffload",
             "EagerPolicy",
         ),
-        "ctxfs.eviction.economics.economy": (
-            "CacheTerms",
-            "EvictionPricing",
-        ),
+        "ctxfs.eviction.economics.economy": ("EvictionPricing",),
         "ctxfs.eviction.economics.features": ("ItemKind",),
         "ctxfs.eviction.economics.parameters": ("EvictionParameters",),
         "ctxfs.eviction.economics.plans": (

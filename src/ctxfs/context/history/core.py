@@ -297,7 +297,6 @@ class HistoryCore:
             rules = self._settings.entry_rules(self.counting, self.fs.base)
             view = HistoryView(self._settings, rules, self._files.state, self._sources, self._decisions)
             view.sent_at = calls[-1].made_at if calls else None
-            view.follow_host(HostCache(at_end=self._settings.host_breakpoints))
             kept = Branch(view, CompactionController(self._settings.guard))
             kept.controller.resumed(calls if not name else ())
             while len(self._branches) >= self._settings.kept_branches:

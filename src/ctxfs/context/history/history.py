@@ -52,7 +52,11 @@ _log = logging.getLogger("ctxfs.context")
         "offload_enabled": "window=None, pricing=None and no keep_recent replace nothing",
         "offload_root_path": "it is root_path here",
         "offload_token_threshold": "give offload_policy=OffloadPolicy(token_threshold=...)",
-        "prices": "give pricing=EvictionPricing(...)",
+        "cache_ttl": "give pricing=EvictionPricing(cache_ttl=...)",
+        "eviction": "pricing=None switches eviction by price off",
+        "eviction_parameters": "give pricing=EvictionPricing(parameters=...)",
+        "host_breakpoints": "give pricing=EvictionPricing(host_breakpoints=True)",
+        "prices": "give pricing=EvictionPricing(prices=...)",
     }
 )
 class History:
@@ -99,8 +103,6 @@ class History:
         counter: counts tokens; None means the exact o200k counter.
         on_event: called, synchronously, with an event for each replacement and for each failure to store.
         lease_wait_s: for how many seconds to wait while another process writes; after that nothing new is replaced.
-        host_breakpoints: the framework sets prompt-cache breakpoints of its own, only at the end of its requests: each
-            replacement then makes the provider write everything again, so fewer pay. Not needed if requests show it.
         shadow: a ``ctxfs.lab.Shadow``, which sends some rewritten requests of the methods named after APIs once more as
             they were given, and compares what the model does next. None: nothing is sent.
 
@@ -130,7 +132,6 @@ class History:
         counter: TokenCounter | None = None,
         on_event: Callable[[ContextEvent], None] | None = None,
         lease_wait_s: float = 10.0,
-        host_breakpoints: bool = False,
         shadow: Callable[[Api, Body, Body, Callable[[Any], None]], None] | None = None,
     ) -> None:
         self._settings = HistorySettings(
@@ -149,7 +150,6 @@ class History:
             counter=counter,
             on_event=on_event,
             lease_wait_s=lease_wait_s,
-            host_breakpoints=host_breakpoints,
             shadow=shadow,
         )
         fs = SharedFileSystem(session_id, root_path=root_path, store=store, layout=self._settings.file_layout)

@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+from dataclasses import dataclass, field, replace
 
 from ctxfs.context.entry import EntryRules
 from ctxfs.context.history.views import Api
@@ -12,9 +12,9 @@ from ctxfs.context.settings import (
     Auto,
     agreed_policy,
     check_keep_recent,
-    economy_for,
     eviction_rules,
     preview_rule,
+    priced_at,
     window_for,
 )
 from ctxfs.errors import ConfigError, ToolDefinitionError
@@ -22,7 +22,7 @@ from ctxfs.errors.checks import require_bool, require_int, require_kind, require
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Strategy
 from ctxfs.eviction.eager import EagerPolicy
-from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
+from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing, ModelPricing
 from ctxfs.eviction.events import ContextEvent
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import Preview, PreviewRule
@@ -61,14 +61,13 @@ class HistorySettings:
     counter: TokenCounter | None
     on_event: Callable[[ContextEvent], None] | None
     lease_wait_s: float
-    host_breakpoints: bool
     preview_above_tokens: int | None
     shadow: Callable[[Api, Body, Body, Callable[[Any], None]], None] | None = None
     kept_branches: int = 64
     """How many branches are kept in memory; any other is derived again when it is next used."""
     guard: Window = field(init=False)
     policy: OffloadPolicy = field(init=False)
-    priced: EvictionPricing | None = field(init=False)
+    priced: ModelPricing | None = field(init=False)
     preview: PreviewRule | None = field(init=False)
     """From which size on new results are previewed; None: they are sent whole."""
     file_layout: Layout = field(init=False)
@@ -77,9 +76,6 @@ class HistorySettings:
     def __post_init__(self) -> None:
         check_keep_recent(self.keep_recent)
         require_bool("recall", self.recall)
-        require_bool("host_breakpoints", self.host_breakpoints)
-        if self.host_breakpoints and self.pricing is None:
-            raise ConfigError("host_breakpoints has no effect without pricing: leave one of them out")
         require_int("digest_tokens", self.digest_tokens, at_least=0)
         require_number("lease_wait_s", self.lease_wait_s, at_least=0)
         require_model(self.model)
@@ -92,8 +88,7 @@ class HistorySettings:
             check_tool_name(self.read_tool)
         except ToolDefinitionError as error:
             raise ConfigError(f"read_tool: {error}") from error
-        priced = economy_for(self.model) if self.pricing == "auto" else self.pricing
-        require_kind("pricing", priced, EvictionPricing, 'EvictionPricing(...), "auto"')
+        priced = priced_at(self.model, self.pricing)
         guard = _in_place(window_for(self.model, self.window))
         object.__setattr__(self, "keep_recent", dict(self.keep_recent or {}))
         object.__setattr__(self, "guard", guard)
@@ -146,8 +141,13 @@ class HistorySettings:
 
     def terms_for(self, ttl: CacheTtl) -> CacheTerms | None:
         """The price of a cache that keeps a prefix for that long; None: it is set already, or the model offers none."""
-        offered = self.pricing == "auto" and ttl in planning_prices(self.model).cache_ttls
-        return economy_for(self.model, cache_ttl=ttl).terms if offered else None
+        pricing = EvictionPricing() if self.pricing == "auto" else self.pricing
+        if pricing is None or pricing.cache_ttl is not None:
+            return None
+        prices = pricing.prices or planning_prices(self.model)
+        if ttl not in prices.cache_ttls:
+            return None
+        return replace(pricing, cache_ttl=ttl).at(self.model).terms
 
     def entry_rules(self, counter: TokenCounter, base: str) -> EntryRules:
         """The rules for each new message of a session with this ``base``."""
@@ -168,11 +168,9 @@ class HistorySettings:
             dict(self.keep_recent or {}), self.guard.budget, self.policy, self.priced, digest_tokens=self.digest_tokens
         )
 
-    def pricing_on(self, clock: Callable[[], float]) -> EvictionPricing | None:
+    def pricing_on(self, clock: Callable[[], float]) -> ModelPricing | None:
         """The pricing by which parts are replaced, on ``clock``; None: parts are not replaced by price."""
-        if self.priced is None:
-            return None
-        return EvictionPricing(clock=clock, parameters=self.priced.parameters, terms=self.priced.terms)
+        return None if self.priced is None else replace(self.priced, clock=clock)
 
 
 def _in_place(window: Window) -> Window:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import require_kind, require_number
+from ctxfs.errors.checks import names_settings, require_bool, require_kind
 from ctxfs.eviction.candidates import Candidates
 from ctxfs.eviction.economics.belief import Billed
 from ctxfs.eviction.economics.features import ItemKind, kind_of_result, program_of
@@ -27,7 +27,9 @@ from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import AssistantMessage, ToolMessage
-from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
+from ctxfs.messages.models.known import model_or_relative
+from ctxfs.messages.models.prices import TTL_SECONDS, CacheTtl, Prices
+from ctxfs.messages.rates import ANTHROPIC_RATES, Rates, planning_prices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,33 +39,70 @@ class CacheTerms:
     rates: Rates = ANTHROPIC_RATES
     ttl_s: float = 300.0
 
-    def __post_init__(self) -> None:
-        require_kind("rates", self.rates, Rates, "Rates(...)")
-        require_number("ttl_s", self.ttl_s, at_least=0)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EvictionPricing:
-    """The settings of eviction by price.
-
-    Args:
-        clock: gives seconds since the epoch; the prompt cache expires by it.
-        parameters: the planner's numbers.
-        terms: what a token costs, and how long the cache holds.
-
-    Raises:
-        ConfigError: one of them is something else.
-    """
+class ModelPricing:
+    """``EvictionPricing`` at the prices of one model: what the planner works with."""
 
     clock: Callable[[], float] = time.time
     parameters: EvictionParameters = field(default_factory=EvictionParameters)
     terms: CacheTerms = field(default_factory=CacheTerms)
 
+
+@names_settings(
+    {
+        "eviction_parameters": "it is parameters here",
+        "rates": "give prices=Prices(...); only their ratios count",
+        "terms": "give prices=Prices(...) and cache_ttl",
+        "ttl_s": "give cache_ttl, such as '1h'",
+    }
+)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EvictionPricing:
+    """How it is decided that evicting something pays.
+
+    Args:
+        prices: what the model's tokens cost; None takes them from the table of models, and warns of an unknown one.
+        cache_ttl: how long the provider keeps a cached prefix: "5m" or "1h" (Anthropic), "30m" or "12h" (OpenAI),
+            "auto"; the value that the model's client was made with. None: the provider's default.
+        parameters: the planner's numbers.
+        host_breakpoints: the program sets prompt-cache breakpoints of its own, only at the end of its requests: each
+            eviction then makes the provider write everything again, so fewer pay.
+        clock: gives seconds since the epoch; the prompt cache expires by it.
+
+    Raises:
+        ConfigError: one of them is something else. Where it is used, ``UnsupportedCacheTtl`` is raised for a time that
+            the provider of the model does not offer.
+    """
+
+    prices: Prices | None = None
+    cache_ttl: CacheTtl | None = None
+    parameters: EvictionParameters = field(default_factory=EvictionParameters)
+    host_breakpoints: bool = False
+    clock: Callable[[], float] = time.time
+
     def __post_init__(self) -> None:
-        require_kind("parameters", self.parameters, EvictionParameters, "EvictionParameters(...)")
-        require_kind("terms", self.terms, CacheTerms, "CacheTerms(...)")
+        require_kind("prices", self.prices, Prices, "Prices(...)")
+        if self.cache_ttl is not None and self.cache_ttl not in tuple(TTL_SECONDS):
+            raise ConfigError(f"cache_ttl is {self.cache_ttl!r}: use one of {', '.join(TTL_SECONDS)}")
+        if not isinstance(self.parameters, EvictionParameters):
+            raise ConfigError(f"parameters is {self.parameters!r}: use EvictionParameters(...)")
+        require_bool("host_breakpoints", self.host_breakpoints)
         if not callable(self.clock):
             raise ConfigError(f"clock is {self.clock!r}: use a function that gives seconds")
+
+    def at(self, model: str) -> ModelPricing:
+        """The pricing at the prices of ``model``. Raises ``UnsupportedCacheTtl`` for a time that they do not offer."""
+        prices = self.prices or planning_prices(model)
+        ttl = prices.ttl(self.cache_ttl, model=model)
+        info, _ = model_or_relative(model)
+        least = info.cached_prefix_tokens if info is not None else None
+        rates = Rates.of(prices, ttl, least_cached_tokens=least or 0)
+        return ModelPricing(
+            clock=self.clock,
+            parameters=self.parameters,
+            terms=CacheTerms(rates=replace(rates, rewrites_all=self.host_breakpoints), ttl_s=TTL_SECONDS[ttl]),
+        )
 
 
 class SessionPricing:
@@ -76,7 +115,7 @@ class SessionPricing:
 
     def __init__(
         self,
-        settings: EvictionPricing,
+        settings: ModelPricing,
         candidates: Candidates,
         *,
         exact: Collection[str] = (),

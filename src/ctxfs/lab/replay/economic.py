@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from ctxfs.context.commit import evicted
 from ctxfs.context.entry import Entry, EntryRules, Known, new_entry, recorded_entry
 from ctxfs.eviction.candidates import Candidates
-from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing, SessionPricing
+from ctxfs.eviction.economics.economy import CacheTerms, ModelPricing, SessionPricing
 from ctxfs.eviction.economics.ledger import Ledger
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.offload_plan import Offload, Trim
@@ -57,7 +57,7 @@ class EconomicRun:
             pricing=policy.parameters,
             eager=_preview(policy.preview_above_tokens),
         )
-        economy = EvictionPricing(
+        economy = ModelPricing(
             parameters=policy.parameters,
             terms=CacheTerms(rates=policy.rates, ttl_s=policy.ttl_s),
             clock=lambda: self._at,

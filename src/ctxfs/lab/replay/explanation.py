@@ -9,7 +9,7 @@ import anyio.to_thread
 from ctxfs.context.entry import EntryRules, Known
 from ctxfs.context.repair import repaired
 from ctxfs.context.transcript import Transcript
-from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
+from ctxfs.eviction.economics.economy import CacheTerms, ModelPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.economics.plans import EvictionDecision
 from ctxfs.eviction.holds import RESTORED_REPLIES
@@ -165,11 +165,11 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tu
     return await anyio.to_thread.run_sync(plan)
 
 
-def _economy(rules: EvictionSet) -> EvictionPricing | None:
+def _economy(rules: EvictionSet) -> ModelPricing | None:
     """The planner by these rules. Raises ``ConfigError`` when another version's numbers cannot be read."""
     if rules.parameters is None:
         return None
-    return EvictionPricing(
+    return ModelPricing(
         parameters=EvictionParameters.from_mapping(rules.parameters),
         terms=CacheTerms(rates=recorded_rates(rules) or ANTHROPIC_RATES, ttl_s=rules.ttl_s),
     )

@@ -156,7 +156,7 @@ def warn_unknown_model(model: str) -> None:
         question = ""
     _warn_once(
         f"the model {model!r} is unknown{question or '.'} Assumed of it are a window of {window_tokens:,} tokens and "
-        f"{prices}: give your own, as Context(window=..., pricing=...) or AgentConfig(budget=..., prices=...)"
+        f"{prices}: give your own, as window=... and pricing=EvictionPricing(prices=...)"
     )
 
 
