@@ -27,7 +27,7 @@ async def main(base_url: str, model: str) -> None:
     config = AgentConfig(
         tools=[count_words],
         offload_root_path=tempfile.mkdtemp(),
-        budget=Budget.of_window(32_768),  # only you know the window of your server, and what its tokens cost
+        window=Budget.of_window(32_768),  # only you know the window of your server, and what its tokens cost
         pricing=EvictionPricing(prices=Prices(input=1.0, output=5.0, cache_read=0.1)),
     )
     async with Agent(ChatOpenAI(model, base_url=base_url), config) as agent:

@@ -60,7 +60,7 @@ async def test_a_cancelled_reply_is_recorded_with_its_bill(tmp_path: Path, late:
 @pytest.mark.parametrize("late", [False, True])
 async def test_a_cancelled_summary_is_billed(tmp_path: Path, late: bool) -> None:
     budget = Budget(window_tokens=4_000, reply_tokens=500)
-    config = AgentConfig(session_id="session_1", offload_root_path=tmp_path, budget=budget, pricing=None)
+    config = AgentConfig(session_id="session_1", offload_root_path=tmp_path, window=budget, pricing=None)
     with anyio.CancelScope() as scope:
         model = CancelsItself(scope, summary=True, late=late)
         async with Agent(model, config) as agent:

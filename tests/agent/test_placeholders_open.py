@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, tool
 from ctxfs.errors import ConfigError
-from ctxfs.eviction.budget import Budget
 from ctxfs.messages import ToolCall, Usage
-from ctxfs.messages.names import ENVELOPE, TEXT
+from ctxfs.messages.names import ENVELOPE, TEXT, Layout
 from ctxfs.storage.memory import MemorySessions
 from ctxfs.testing import ScriptedModel
 from ctxfs.tools import Materialize, ToolResultOffload
@@ -147,7 +146,7 @@ SETTINGS = st.fixed_dictionaries(
     {
         "tools": st.sets(st.sampled_from(OWN), max_size=2) | st.just({"Read"}),
         "layout": st.sampled_from(["envelope", "text"]),
-        "compress_from_chars": st.none() | st.sampled_from([0, 500]),
+        "compress": st.none() | st.sampled_from([0, 500]),
         "pricing": st.sampled_from(["auto", None]),
         "exact": st.booleans(),
         "offload_token_threshold": st.sampled_from([None, 100]),
@@ -161,7 +160,7 @@ SETTINGS = st.fixed_dictionaries(
 PLAIN: dict[str, Any] = {
     "tools": set(),
     "layout": "envelope",
-    "compress_from_chars": None,
+    "compress": None,
     "pricing": "auto",
     "exact": False,
     "offload_token_threshold": None,
@@ -170,6 +169,13 @@ PLAIN: dict[str, Any] = {
     "recall": False,
     "window": None,
     "in_memory": False,
+}
+
+
+ARRIVALS: dict[str | None, Materialize | ToolResultOffload | None] = {
+    None: None,
+    "materialize": Materialize(max_inline_chars=3_000),
+    "workspace": ToolResultOffload(threshold_tokens=1_000, inline_limit_chars=0),
 }
 
 
@@ -182,9 +188,9 @@ def config_of(chosen: dict[str, Any], root: Path) -> AgentConfig:
     theirs = [Read if name == "Read" else own(name) for name in sorted(names)]
     return AgentConfig(
         tools=[*theirs, run_tests if chosen.pop("exact") else BY_PRICE, fetch],
-        materialize=Materialize(max_inline_chars=3_000) if arrival == "materialize" else None,
-        workspace=ToolResultOffload(threshold_tokens=1_000, inline_limit_chars=0) if arrival == "workspace" else None,
-        budget=None if window is None else Budget.of_window(window),
+        materialize=ARRIVALS[arrival],
+        window="auto" if window is None else window,
+        layout=Layout(chosen.pop("layout"), chosen.pop("compress")),
         **place,
         **chosen,
     )
@@ -208,8 +214,8 @@ async def test_each_placeholder_is_opened_by_a_tool_of_its_request(
         await agent.query("go")
         fs = agent.context.fs
         ours = [read_tool(fs), *retrieval_tools(fs), *recall_tools(fs)]
-        if agent.config.workspace is not None:
-            ours += agent.config.workspace.tools(fs)
+        if isinstance(agent.config.materialize, ToolResultOffload):
+            ours += agent.config.materialize.tools(fs)
         tools = {each.name: each for each in [*ours, *agent.config.tools]}
         seen: set[tuple[int, str]] = set()
         for body in model.requests:
@@ -241,7 +247,7 @@ def refused(chosen: Mapping[str, Any]) -> bool:
         return True
     if "history_read" in names and chosen["recall"]:
         return True
-    return "Read" in names and (chosen["in_memory"] or bool(chosen["compress_from_chars"]))
+    return "Read" in names and (chosen["in_memory"] or bool(chosen["compress"]))
 
 
 async def test_a_session_whose_placeholders_only_our_read_opens_is_not_resumed_with_another(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def produce(words: int) -> str:
 
 
 def config(root: Path, **settings: Any) -> AgentConfig:
-    return AgentConfig(**{"tools": [produce], "offload_root_path": root, "eviction": "exact", **settings})
+    return AgentConfig(**{"tools": [produce], "offload_root_path": root, "pricing": None, **settings})
 
 
 def calls_then_done(calls: int) -> Callable[[dict[str, Any]], Any]:
@@ -56,7 +56,7 @@ async def test_a_window_that_is_smaller_than_the_budget_says_is_learned_from_the
 ) -> None:
     serve, make = provider
     turns = [calls_then_done(8)] * 30
-    settings = config(tmp_path, budget=Budget(window_tokens=400_000, input_tokens=272_000))
+    settings = config(tmp_path, window=Budget(window_tokens=400_000, input_tokens=272_000))
     async with (
         serve(turns, context_window_tokens=12_000, counter=default_counter()) as server,
         Agent(make(server.url), settings) as agent,

@@ -11,8 +11,9 @@ import pytest
 from ctxfs import Agent, AgentConfig, OffloadPolicy, tool
 from ctxfs.errors import ConfigError, ContextOverflow, TranscriptError
 from ctxfs.eviction import Budget, Rule, SelectiveCompaction, Strategy
-from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.window import Window, WindowGuard
 from ctxfs.messages.base import Reply
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.models.prices import Prices
@@ -34,9 +35,9 @@ SETTINGS: tuple[tuple[str, Any], ...] = (
     ("pricing", None),
     ("pricing", EvictionPricing(parameters=EvictionParameters(tool_inputs=False))),
     ("pricing", EvictionPricing(prices=Prices(input=1, cache_read=1, output=1))),
-    ("budget", Budget(window_tokens=50_000)),
-    ("compaction", SelectiveCompaction(rules={ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP)})),
-    ("compaction", SelectiveCompaction(policy=OffloadPolicy(token_threshold=70))),
+    ("window", Budget(window_tokens=50_000)),
+    ("window", Window(compaction=SelectiveCompaction(rules={ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP)}))),
+    ("window", Window(compaction=SelectiveCompaction(policy=OffloadPolicy(token_threshold=70)))),
     ("materialize", Materialize(max_inline_chars=9)),
     ("digest_tokens", 0),
 )
@@ -53,9 +54,8 @@ def in_force(**settings: Any) -> object:
     """All that a context is told by an agent with these settings."""
     config = AgentConfig(tools=[search], **settings)
     pricing = config.pricing_here()
-    economy = None if pricing is None else pricing.at("a-model")
-    window = config.window("a-model", never)
-    assert window.compaction is not None
+    economy = None if pricing is None else ModelPricing.of(pricing, "a-model")
+    window = WindowGuard.of(config.window_with(never), "a-model")
     return (
         (config.digest_tokens, config.materialize),
         (config.policy, config.keep_recent()),
@@ -82,11 +82,11 @@ def test_which_pairs_are_refused() -> None:
             refused.add((one[0], other[0]))
     assert refused == {
         ("offload_token_threshold", "offload_policy"),  # two thresholds
-        ("offload_token_threshold", "compaction"),
-        ("offload_policy", "compaction"),  # two policies; or a rule for what the policy forbids
+        ("offload_token_threshold", "window"),
+        ("offload_policy", "window"),  # two policies; or a rule for what the policy forbids
         ("offload_policy", "materialize"),  # results leave, and stay; or two limits for them
         ("offload_token_threshold", "materialize"),
-        ("compaction", "materialize"),
+        ("window", "materialize"),
     }
 
 
@@ -106,7 +106,8 @@ def test_which_pairs_are_refused() -> None:
         {"tools": "search"},
         {"approve": "all"},
         {"redact": True},
-        {"budget": 100_000},
+        {"window": "large"},
+        {"window": True},
         {"pricing": 3},
     ],
 )
@@ -129,15 +130,15 @@ def test_a_configuration_of_another_type_is_refused(config: Any) -> None:
 
 def test_a_threshold_counts_beside_a_compaction() -> None:
     rules = {ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1)}
-    config = AgentConfig(offload_token_threshold=100, compaction=SelectiveCompaction(rules=rules))
-    window = config.window("a-model", never)
+    config = AgentConfig(offload_token_threshold=100, window=Window(compaction=SelectiveCompaction(rules=rules)))
+    window = config.window_with(never)
     assert window.compaction == SelectiveCompaction(rules=rules, policy=OffloadPolicy(token_threshold=100))
 
 
 def test_prices_of_a_model_reach_the_planner() -> None:
     pricing = AgentConfig(pricing=EvictionPricing(cache_ttl="1h")).pricing_here()
     assert pricing is not None
-    economy = pricing.at("claude-sonnet-4-5")
+    economy = ModelPricing.of(pricing, "claude-sonnet-4-5")
     assert astuple(economy.terms.rates)[1] == 2.0
     assert economy.terms.ttl_s == 3600
 
@@ -158,7 +159,7 @@ async def test_a_query_that_is_no_text_is_refused_before_anything_enters(query: 
 @pytest.mark.parametrize("status_tokens", [36_000, 10**6])
 def test_a_status_that_leaves_no_room_is_refused_at_once(status_tokens: int, tmp_path: Path) -> None:
     budget = Budget(window_tokens=40_000, reply_tokens=4_000)
-    config = AgentConfig(budget=budget, status_tokens=status_tokens, offload_root_path=tmp_path)
+    config = AgentConfig(window=budget, status_tokens=status_tokens, offload_root_path=tmp_path)
     with pytest.raises(ConfigError, match=f"status_tokens is {status_tokens:,}, but a prompt may have 36,000 tokens"):
         Agent(ScriptedModel(["ok"]), config)
 
@@ -166,7 +167,7 @@ def test_a_status_that_leaves_no_room_is_refused_at_once(status_tokens: int, tmp
 @pytest.mark.anyio
 async def test_a_status_that_fills_the_window_is_named_by_the_overflow(tmp_path: Path) -> None:
     budget = Budget(window_tokens=40_000, reply_tokens=4_000)
-    config = AgentConfig(budget=budget, status_tokens=35_990, offload_root_path=tmp_path)
+    config = AgentConfig(window=budget, status_tokens=35_990, offload_root_path=tmp_path)
     async with Agent(ScriptedModel(["ok"]), config) as agent:
         with pytest.raises(
             ContextOverflow, match=r"36,\d\d\d of them are in no message \(tools, status: .*status_tokens"

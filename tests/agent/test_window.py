@@ -38,7 +38,7 @@ def produces(*words: int) -> list[ToolCall]:
 async def run(root: Path, turns: list[Turn], **settings: Any) -> tuple[list[AgentEvent], ScriptedModel, Agent]:
     model = ScriptedModel(turns, counter=default_counter())
     config = AgentConfig(
-        **{"tools": [produce], "offload_root_path": root, "budget": BUDGET, "eviction": "exact", **settings}
+        **{"tools": [produce], "offload_root_path": root, "window": BUDGET, "pricing": None, **settings}
     )
     async with Agent(model, config) as agent:
         events = [event async for event in agent.stream("Do not forget: never touch main.")]
@@ -72,7 +72,7 @@ async def test_a_summary_follows_when_types_are_not_enough(tmp_path: Path) -> No
         return produces(150) if "seed0n149" not in json.dumps(body)[-9000:] or len(model.requests) < 30 else "done"
 
     model = ScriptedModel([answer] * 60, counter=default_counter())
-    config = AgentConfig(tools=[produce], offload_root_path=tmp_path, budget=BUDGET, pricing=None)
+    config = AgentConfig(tools=[produce], offload_root_path=tmp_path, window=BUDGET, pricing=None)
     async with Agent(model, config) as agent:
         events = [event async for event in agent.stream("Do not forget: never touch main.")]
         before = agent.context.items
@@ -111,7 +111,7 @@ async def test_every_call_is_told_and_on_the_bill_and_a_summarys_call_says_nothi
         return Overloaded("busy") if "The plan is to go on." in json.dumps(body) else "answer " * 400
 
     model = Flaky([answer] * 30, counter=default_counter())
-    settings: dict[str, Any] = {"offload_root_path": tmp_path, "budget": Budget(window_tokens=5_000, reply_tokens=500)}
+    settings: dict[str, Any] = {"offload_root_path": tmp_path, "window": Budget(window_tokens=5_000, reply_tokens=500)}
     events: list[AgentEvent] = []
     async with Agent(model, AgentConfig(**settings)) as agent:
         with suppress(Overloaded):
@@ -174,14 +174,14 @@ async def test_the_providers_refusal_is_believed_and_the_call_made_again(tmp_pat
     refusal = PromptTooLong("prompt is too long", limit_tokens=24_000, actual_tokens=27_000)
     turns: list[Turn] = [*(produces(520) for _ in range(12)), refusal]
     wide = Budget(window_tokens=60_000, reply_tokens=4_000)
-    events, model, _ = await run(tmp_path, [*turns, "done"], budget=wide)
+    events, model, _ = await run(tmp_path, [*turns, "done"], window=wide)
     assert isinstance(events[-1], Done)
     assert len(model.requests) == 14
     assert len(json.dumps(model.requests[13])) < len(json.dumps(model.requests[12]))
-    events, model, _ = await run(tmp_path, [*turns, PromptTooLong("too long"), "done"], budget=wide)
+    events, model, _ = await run(tmp_path, [*turns, PromptTooLong("too long"), "done"], window=wide)
     assert isinstance(events[-1], Done)
     with pytest.raises((PromptTooLong, ContextOverflow)):  # a provider that refuses whatever it is sent
-        await run(tmp_path, [*turns, *[PromptTooLong("too long")] * 9], budget=wide)
+        await run(tmp_path, [*turns, *[PromptTooLong("too long")] * 9], window=wide)
 
 
 async def test_nothing_is_compacted_when_offloading_is_off_and_the_window_is_guarded(tmp_path: Path) -> None:

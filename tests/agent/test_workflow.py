@@ -14,6 +14,7 @@ from ctxfs.errors import AgentBusy, ConfigError, ReplyIncomplete, SessionClosed,
 from ctxfs.eviction import Evicted, Offloaded
 from ctxfs.messages import TextDelta, ToolCall
 from ctxfs.messages.messages import ToolMessage, text_of
+from ctxfs.messages.names import Layout
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import Cut, MessagesServer, ScriptedModel
 from ctxfs.testing.invariants import check
@@ -129,7 +130,7 @@ async def test_events_in_order(tmp_path: Path) -> None:
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "done"
 
 
-@pytest.mark.parametrize("settings", [{"materialize": Materialize()}, {"eviction": "auto"}, {"eviction": "exact"}])
+@pytest.mark.parametrize("settings", [{"materialize": Materialize()}, {"pricing": "auto"}, {"pricing": None}])
 async def test_the_end_of_a_tool_shows_what_the_model_will_see_and_the_whole(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
@@ -361,7 +362,7 @@ async def test_redaction_comes_before_everything_else(tmp_path: Path) -> None:
     calls = [[ToolCall("leak", {"fail": fail})] for fail in (False, True, False)]
     model = ScriptedModel([*calls, "done"])
     async with Agent(
-        model, AgentConfig(tools=[leak], offload_root_path=tmp_path, redact=redact, compress_from_chars=0)
+        model, AgentConfig(tools=[leak], offload_root_path=tmp_path, redact=redact, layout=Layout("envelope", 0))
     ) as agent:
         events = [event async for event in agent.stream("go")]
     assert secret not in json.dumps(model.requests)
@@ -469,12 +470,13 @@ async def test_a_new_system_prompt_replaces_the_old_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("materialize", "Materialize"), ("bash", "Bash"), ("budget", "Budget"), ("prices", "Prices")]
+    ("name", "kind"),
+    [("materialize", "Materialize"), ("bash", "Bash"), ("window", "Window"), ("pricing", "EvictionPricing")],
 )
 def test_a_setting_of_another_type_is_refused_before_anything_runs(name: str, kind: str) -> None:
     values: list[Any] = [True, {}, AgentConfig]
     for wrong in values:
-        with pytest.raises(ConfigError, match=rf"{name} is .*: use {kind}\(...\) or None"):
+        with pytest.raises(ConfigError, match=rf"{name} is .*: use .*{kind}\(...\).* or None"):
             AgentConfig(**{name: wrong})
 
 

@@ -18,6 +18,7 @@ import pytest
 from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
 from ctxfs.cli.app import run
 from ctxfs.messages import ToolCall
+from ctxfs.messages.names import Layout
 from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.testing import ScriptedModel
 from session_items import tool_result
@@ -63,7 +64,7 @@ class Session:
 
 async def _make(root: Path) -> str:
     calls = [ToolCall("log", {"name": "a"}), ToolCall("latin", {}), ToolCall("picture", {}), ToolCall("big", {})]
-    config = AgentConfig(tools=[log, latin, picture, big], offload_root_path=root, compress_from_chars=0)
+    config = AgentConfig(tools=[log, latin, picture, big], offload_root_path=root, layout=Layout("envelope", 0))
     async with Agent(ScriptedModel([calls, calls[:3], "done"]), config) as agent:
         await agent.query("Look around — déjà vu.")
         return agent.session_id

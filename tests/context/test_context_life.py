@@ -14,7 +14,6 @@ from ctxfs.context import Context
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.events import Evicted, RecordFailed
 from ctxfs.eviction.offload_plan import Plan, Trim
-from ctxfs.eviction.window import Window
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.base import Usage
 from ctxfs.messages.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
@@ -62,7 +61,7 @@ async def test_a_closed_context_that_is_opened_again_is_like_a_new_one(tmp_path:
             root_path=tmp_path,
             keep_recent={"Read": 2},
             pricing=economy,
-            window=Window(model="a-model"),
+            window=None,
             counter=CharsCounter(),
         )
 

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from ctxfs import Context, ContextFileSystem, OffloadPolicy
-from ctxfs.context.settings import agreed_policy, window_for
+from ctxfs.context.settings import agreed_policy, as_window
 from ctxfs.errors import ConfigError, ContextOverflow
 from ctxfs.eviction import Budget, Evicted, Rule, SelectiveCompaction, Strategy, Window
-from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.events import ContextEvent
+from ctxfs.eviction.window import WindowGuard
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.models.prices import Prices
@@ -69,20 +70,18 @@ async def test_the_window_alone_bounds_a_context_too() -> None:
 
 
 def test_windows_as_they_can_be_written() -> None:
-    assert window_for("gpt-4", "auto") == Window(Budget.of_model("gpt-4"), model="gpt-4")
-    assert window_for("claude-x", 50_000) == Window(Budget(window_tokens=50_000, reply_tokens=12_500), model="claude-x")
+    fifty = Budget(window_tokens=50_000, reply_tokens=12_500)
     budget = Budget(window_tokens=9_000, reply_tokens=500)
-    assert window_for("m", budget) == Window(budget, model="m")
-    assert window_for("m", Window(budget)) == Window(budget, model="m")
-    assert window_for("m", Window(budget, model="other")) == Window(budget, model="other")
-    assert window_for("m", None) == Window(model="m")
+    for written, meant in (("auto", Budget.of_model("gpt-4")), (50_000, fifty), (budget, budget), (None, None)):
+        assert WindowGuard.of(as_window(written), "gpt-4") == WindowGuard(budget=meant, model="gpt-4")  # type: ignore[arg-type]
+        assert as_window(Window(written)) == Window(written)  # type: ignore[arg-type]
 
 
 def test_the_economy_has_the_prices_of_the_model() -> None:
-    rates = EvictionPricing().at("gpt-5").terms.rates
+    rates = ModelPricing.of(EvictionPricing(), "gpt-5").terms.rates
     assert (rates.read, rates.write, rates.output) == pytest.approx((0.1, 1.0, 8.0))
-    assert EvictionPricing().at("a-model-of-mine").terms.rates == ANTHROPIC_RATES
-    assert EvictionPricing(cache_ttl="1h").at("claude-opus-5").terms.ttl_s == 3600
+    assert ModelPricing.of(EvictionPricing(), "a-model-of-mine").terms.rates == ANTHROPIC_RATES
+    assert ModelPricing.of(EvictionPricing(cache_ttl="1h"), "claude-opus-5").terms.ttl_s == 3600
 
 
 # The developer's word ------------------------------------------------------------------------------------------------
@@ -193,7 +192,9 @@ def test_a_setting_that_cannot_work_says_what_to_write(settings: Mapping[str, An
         (Window, {"budget": 100_000}),
         (Window, {"compaction": "types"}),
         (Window, {"summarize": "yes"}),
-        (Window, {"model": None, "budget": "x"}),
+        (Window, {"budget": "x"}),
+        (Window, {"budget": 0}),
+        (Window, {"budget": True}),
         (Rule, {"strategy": "shrink"}),
         (Rule, {"strategy": Strategy.TRUNCATE, "keep_recent": "2"}),
         (Rule, {"strategy": Strategy.KEEP, "keep_recent": 2}),

@@ -4,10 +4,11 @@ import warnings
 
 import pytest
 
-from ctxfs.context.settings import window_for
+from ctxfs.context.settings import as_window
 from ctxfs.errors import UnsupportedCacheTtl
 from ctxfs.eviction.budget import Budget
-from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
+from ctxfs.eviction.window import WindowGuard
 from ctxfs.messages import UnknownModel
 from ctxfs.messages.base import Usage
 from ctxfs.messages.models.known import known_model
@@ -101,7 +102,7 @@ def test_the_planner_expects_what_the_list_says(
 
 
 def test_the_first_step_is_what_is_planned_for() -> None:
-    assert EvictionPricing().at("gpt-6.1-sol").terms.rates == Rates.of(
+    assert ModelPricing.of(EvictionPricing(), "gpt-6.1-sol").terms.rates == Rates.of(
         listed("gpt-6.1-sol"), least_cached_tokens=prefix_of("gpt-6.1-sol")
     )
 
@@ -116,7 +117,7 @@ def test_the_first_step_is_what_is_planned_for() -> None:
 def test_a_cache_is_taken_for_warm_as_long_as_the_provider_keeps_it(
     model: str, ttl: CacheTtl | None, seconds: float
 ) -> None:
-    assert EvictionPricing(cache_ttl=ttl).at(model).terms.ttl_s == seconds
+    assert ModelPricing.of(EvictionPricing(cache_ttl=ttl), model).terms.ttl_s == seconds
 
 
 @pytest.mark.parametrize(
@@ -127,19 +128,19 @@ def test_a_time_that_the_models_provider_does_not_offer_is_refused(
     model: str, ttl: CacheTtl, offered: tuple[str, ...]
 ) -> None:
     with pytest.raises(UnsupportedCacheTtl, match=f"cache_ttl is '{ttl}': the provider of {model} offers") as refused:
-        EvictionPricing(cache_ttl=ttl).at(model)
+        ModelPricing.of(EvictionPricing(cache_ttl=ttl), model)
     assert refused.value.offered == offered
 
 
 def test_prices_of_ones_own_say_what_is_offered() -> None:
     mine = Prices(input=1, output=2, cache_read=0.5, cache_write={"12h": 3})
-    terms = EvictionPricing(prices=mine).at("gpt-5").terms
+    terms = ModelPricing.of(EvictionPricing(prices=mine), "gpt-5").terms
     assert (terms.rates, terms.ttl_s) == (
         Rates(read=0.5, write=3, output=2, least_cached_tokens=prefix_of("gpt-5")),
         43_200,
     )
     with pytest.raises(UnsupportedCacheTtl):
-        EvictionPricing(prices=mine, cache_ttl="auto").at("gpt-5")
+        ModelPricing.of(EvictionPricing(prices=mine, cache_ttl="auto"), "gpt-5")
 
 
 # Unknown models ------------------------------------------------------------------------------------------------------
@@ -176,9 +177,9 @@ def test_nothing_is_said_where_everything_is_known_or_given() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for model in ("claude-opus-5-5", "gpt-5", "scripted", ""):
-            EvictionPricing().at(model)
-            window_for(model, "auto")
-        EvictionPricing(prices=Prices(input=1, output=2, cache_read=0.1)).at("bills-3")
-        window_for("bills-3", 50_000)
-        window_for("bills-3", Budget(window_tokens=50_000))
-        window_for("bills-3", None)
+            ModelPricing.of(EvictionPricing(), model)
+            WindowGuard.of(as_window("auto"), model)
+        ModelPricing.of(EvictionPricing(prices=Prices(input=1, output=2, cache_read=0.1)), "bills-3")
+        WindowGuard.of(as_window(50_000), "bills-3")
+        WindowGuard.of(as_window(Budget(window_tokens=50_000)), "bills-3")
+        WindowGuard.of(as_window(None), "bills-3")

@@ -13,7 +13,7 @@ from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.economics.plans import Why
 from ctxfs.messages import CharsCounter, ContentRange, ItemType, ToolCall
-from ctxfs.messages.names import LAYOUTS
+from ctxfs.messages.names import Layout, LayoutName
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import ScriptedModel
 from ctxfs.testing.invariants import check
@@ -92,10 +92,10 @@ async def test_a_placeholder_names_what_the_models_tools_find(tmp_path: Path) ->
     ("layout", "short"), [("envelope", True), ("envelope", False), ("text", True)], ids=["short", "asked for", "text"]
 )
 async def test_a_path_stands_in_the_placeholder_where_other_tools_read(
-    tmp_path: Path, layout: str, short: bool
+    tmp_path: Path, layout: LayoutName, short: bool
 ) -> None:
     clock = Clock()
-    fs = ContextFileSystem(root_path=tmp_path, layout=LAYOUTS[layout])
+    fs = ContextFileSystem(root_path=tmp_path, layout=Layout(layout))
     async with Context(fs=fs, pricing=careless(clock, short_placeholders=short), counter=CharsCounter()) as context:
         text = await seen_and_gone(context, clock)
         (item,) = [i for i in context.items if i.offloaded]

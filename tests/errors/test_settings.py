@@ -10,6 +10,7 @@ from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, History, Offlo
 from ctxfs.agent import ChatAnthropic, ChatOpenAI, RetryPolicy
 from ctxfs.errors import ConfigError, ToolDefinitionError
 from ctxfs.eviction import Budget, EvictionPricing, Rule, SelectiveCompaction, Strategy, Window
+from ctxfs.eviction.economics.economy import ModelPricing
 from ctxfs.messages import TEXT, CharsCounter, LegacyToolCalls, known_model
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.rates import ANTHROPIC_RATES
@@ -44,16 +45,15 @@ WRONG_TYPES: list[tuple[Callable[..., Any], Mapping[str, Any]]] = [
             "base_url": 5,
             "max_tokens": "5",
             "options": ["x"],
-            "max_retries": 1.5,
             "retry": 5,
             "timeout_s": "5",
-            "sleep": 5,
         }.items()
     ),
     (ChatAnthropic, {"model": 5}),
     (ChatAnthropic, {"max_tokens": 0}),
     (ChatAnthropic, {"thinking": True}),
-    (ChatAnthropic, {"cache": "no"}),
+    (RetryPolicy, {"max_retries": 1.5}),
+    (RetryPolicy, {"sleep": 5}),
     (ChatAnthropic, {"cache_ttl": "2h"}),
     (ChatAnthropic, {"timeout_s": -1}),
     (ChatAnthropic, {"timeout_s": 0}),
@@ -104,11 +104,8 @@ DROP_USERS = SelectiveCompaction(rules={"user_message": Rule(strategy=Strategy.D
 DROPPING_USERS = Window(Budget(window_tokens=90_000), compaction=DROP_USERS)
 
 NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
-    (ChatAnthropic, {"cache": False, "cache_ttl": "1h"}, "cache=False sets no breakpoints"),
-    (ChatAnthropic, {"retry": RetryPolicy(), "max_retries": 4}, "max_retries has no effect beside retry"),
-    (openai, {"retry": RetryPolicy(), "max_retries": 0}, "max_retries has no effect beside retry"),
     (AgentConfig, {"materialize": Materialize(), "offload_token_threshold": 9}, "materialize has its own limits"),
-    (AgentConfig, {"workspace": ToolResultOffload(), "offload_token_threshold": 9}, "workspace has its own limits"),
+    (AgentConfig, {"materialize": ToolResultOffload(), "offload_token_threshold": 9}, "materialize has its own limits"),
     (
         AgentConfig,
         {"materialize": Materialize(), "offload_policy": OffloadPolicy(type_thresholds={"tool_result": 9})},
@@ -116,7 +113,7 @@ NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
     ),
     (AgentConfig, {"store": "memory://", "on_open": quota(9)}, "on_open gets the directory of a session"),
     (AgentConfig, {"offload_root_path": ""}, "the directory '' cannot be used"),
-    (AgentConfig, {"pin_user_messages": True, "compaction": DROP_USERS}, "pin_user_messages keeps them all"),
+    (AgentConfig, {"pin_user_messages": True, "window": DROPPING_USERS}, "pin_user_messages keeps them all"),
     (Context, {"pin_user_messages": True, "window": DROPPING_USERS}, "pin_user_messages keeps them all"),
     (AgentConfig, {"read_roots": ["/tmp"], "tools": [named("Read")]}, "read_roots has no effect"),
     (
@@ -126,7 +123,8 @@ NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
     ),
     (Context, {"pin_tools": {"a"}, "keep_recent": {"a": 1}}, "pin_tools and keep_recent both name 'a'"),
     (SelectiveCompaction, {"rules": {"system_prompt": Rule(strategy=Strategy.DROP)}}, "the system prompt always stays"),
-    (Context, {"window": Window(compaction=SelectiveCompaction())}, "a Window without a budget sets no limit"),
+    (Window, {"budget": None, "compaction": SelectiveCompaction()}, "a Window without a budget sets no limit"),
+    (Window, {"budget": None, "summarize": quota}, "a Window without a budget sets no limit"),
     (
         Context,
         {"window": None, "pricing": None, "keep_recent": {"a": 1}, "offload_policy": OffloadPolicy()},
@@ -149,7 +147,7 @@ def test_a_setting_without_effect_is_refused(
         ("bash", Bash(allow_unapproved=True), "Bash"),
         ("bash", Bash(allow_unapproved=True), "context_read"),
         ("materialize", Materialize(), "context_grep"),
-        ("workspace", ToolResultOffload(), "query_artifacts"),
+        ("materialize", ToolResultOffload(), "query_artifacts"),
         ("recall", True, "history_search"),
     ],
 )
@@ -162,14 +160,14 @@ def test_a_tool_with_the_name_of_one_that_a_setting_gives_is_refused(
 
 
 def test_each_of_them_is_taken_where_it_has_an_effect(tmp_path: Path) -> None:
-    ChatAnthropic(cache_ttl="1h", max_retries=0)
-    ChatAnthropic(cache=False, retry=RetryPolicy(max_retries=0))
+    ChatAnthropic(cache_ttl="1h", retry=RetryPolicy(max_retries=0))
+    ChatAnthropic(cache_ttl=None)
     AgentConfig(pricing=EvictionPricing(cache_ttl="1h"))
     AgentConfig(ephemeral_keep_recent=2, tools=[named("a"), named("b", 1)])
     others = OffloadPolicy(token_threshold=9, type_thresholds={"tool_result": 0})
     AgentConfig(materialize=Materialize(), offload_policy=others)
     AgentConfig(materialize=Materialize(), offload_token_threshold=0)
-    AgentConfig(pin_user_messages=True, compaction=SelectiveCompaction())
+    AgentConfig(pin_user_messages=True, window=Window(compaction=SelectiveCompaction()))
     Context(window=DROPPING_USERS, root_path=tmp_path)
     AgentConfig(on_open=quota(9), store=f"file://{tmp_path}")
     AgentConfig(read_roots=["/tmp"], bash=Bash(allow_unapproved=True), tools=[named("read")])
@@ -190,12 +188,12 @@ def test_a_number_for_ephemeral_tools_may_find_none_and_says_so(tools: list[Tool
 
 def test_what_the_main_switch_turns_off_is_taken(tmp_path: Path) -> None:
     AgentConfig(offload_enabled=False, materialize=Materialize(), pricing=None, on_close=prune_session)
-    AgentConfig(offload_enabled=False, workspace=ToolResultOffload(), tools=[named("a", 1)])
+    AgentConfig(offload_enabled=False, materialize=ToolResultOffload(), tools=[named("a", 1)])
     Context(offload_enabled=False, eager=Materializer(), root_path=tmp_path)
 
 
 @pytest.mark.parametrize(("model", "write"), [("claude-sonnet-4-5", 2.0), ("a-model-that-nobody-knows", 2.0)])
 def test_a_cache_that_lasts_an_hour_costs_more_to_write_whatever_the_model(model: str, write: float) -> None:
-    economy = EvictionPricing(cache_ttl="1h").at(model)
+    economy = ModelPricing.of(EvictionPricing(cache_ttl="1h"), model)
     assert (economy.terms.rates.write, economy.terms.ttl_s) == (write, 3600.0)
-    assert EvictionPricing().at(model).terms.rates.write == ANTHROPIC_RATES.write
+    assert ModelPricing.of(EvictionPricing(), model).terms.rates.write == ANTHROPIC_RATES.write

@@ -19,7 +19,7 @@ from ctxfs.eviction.offload_plan import Offload, Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.reduction import AskForSummary, Done, Overflow, Reduction, View
 from ctxfs.eviction.summary import summary_text
-from ctxfs.eviction.window import CompactionController, Window
+from ctxfs.eviction.window import CompactionController, WindowGuard
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.base import Reply, Usage
 from ctxfs.messages.items import ContentRange, ContextItem, ItemType
@@ -119,7 +119,7 @@ def window(budget: Budget | None = BUDGET, *, asks: bool = False) -> CompactionC
     """A window that has learned that a counted token is a billed one."""
     compaction = SelectiveCompaction(policy=OffloadPolicy(token_threshold=500))
     made = CompactionController(
-        Window(budget, model="gpt-4o", compaction=compaction, summarize=never if asks else None)
+        WindowGuard(budget=budget, model="gpt-4o", compaction=compaction, summarize=never if asks else None)
     )
     assert made.calibration.factor == 1.0
     return made
@@ -378,7 +378,9 @@ def test_a_prompt_for_a_summary_fits_by_what_the_provider_bills() -> None:
         replace(i, message=ToolMessage(i.id, "Read", "word " * 1_600)) if isinstance(i.message, ToolMessage) else i
         for i in exchanges(8, 1_100, may_leave=False)
     ]
-    made = CompactionController(Window(BUDGET, model="claude-x", compaction=SelectiveCompaction(), summarize=never))
+    made = CompactionController(
+        WindowGuard(budget=BUDGET, model="claude-x", compaction=SelectiveCompaction(), summarize=never)
+    )
     assert made.calibration.factor == 1.35
     Holder(items).fit(made, summarize)
     assert [5_000 < count * 1.35 <= BUDGET.limit_tokens for count in asked] == [True]
@@ -490,7 +492,7 @@ def test_room_is_made_by_the_measure_that_it_is_judged_by() -> None:
     items.append(make_item("a", AssistantMessage(calls), 20))
     items += [make_item(f"t{n}", ToolMessage(f"t{n}", "Read", "x"), 5_400, 240) for n in range(8)]
     context = Holder(items)
-    controller = CompactionController(Window(Budget(window_tokens=128_000), model="my-model"))
+    controller = CompactionController(WindowGuard(budget=Budget(window_tokens=128_000), model="my-model"))
     context.refused(controller, PromptTooLong("too long", actual_tokens=43_500, limit_tokens=32_000))
     assert 32_000 * 0.4 < context.counted_tokens <= 32_000 - 8_000
     assert offloaded(context)
@@ -564,7 +566,7 @@ def test_a_last_reply_larger_than_the_window_leaves_its_calls_and_says_how_it_be
 def test_what_must_not_leave_stays_when_nothing_else_fits() -> None:
     policy = OffloadPolicy(type_enabled={"tool_result": False, "tool_input": False})
     compaction = SelectiveCompaction(policy=policy)
-    controller = CompactionController(Window(BUDGET, compaction=compaction, model="gpt-4o"))
+    controller = CompactionController(WindowGuard(budget=BUDGET, compaction=compaction, model="gpt-4o"))
     context = Holder([make_item("t", ToolMessage("t", "Read", "x"), 20_000, 50)])
     with pytest.raises(ContextOverflow):
         context.fit(controller)
@@ -615,7 +617,9 @@ def test_many_small_questions_go_into_an_archive_before_the_end() -> None:
     context.fit(window())
     assert [i.id for i in context.items] == ["msg_999", "a"]
     policy = OffloadPolicy(type_enabled={"user_message": False})
-    kept = CompactionController(Window(BUDGET, compaction=SelectiveCompaction(policy=policy), model="gpt-4o"))
+    kept = CompactionController(
+        WindowGuard(budget=BUDGET, compaction=SelectiveCompaction(policy=policy), model="gpt-4o")
+    )
     with pytest.raises(ContextOverflow):
         Holder(items).fit(kept)
 

@@ -18,7 +18,8 @@ PRINTED = "".join(f"line {n} of the log\n" for n in range(1_200))
 
 def history(root: Path, **settings: Any) -> History:
     pricing = EvictionPricing(parameters=EvictionParameters(), clock=lambda: 0.0)
-    return History(root_path=root, pricing=pricing, window=None, counter=CharsCounter(), **settings)
+    settings = {"pricing": pricing, **settings}
+    return History(root_path=root, window=None, counter=CharsCounter(), **settings)
 
 
 def body(*, marked: bool = False, asked: bool = False) -> dict[str, Any]:
@@ -56,7 +57,7 @@ def test_a_framework_can_say_that_it_sets_the_breakpoints(tmp_path: Path) -> Non
     parts = [Part("user", "why? " * 48_000, 0), Part("call", {"command": "make"}, 1, "c", "Bash")]
     parts.append(Part("result", PRINTED, 2, "c", "Bash"))
     parts += [Part(kind, "and on", (n, kind)) for n in range(100) for kind in ("reply", "user")]
-    for settings, replaced in (({}, [2]), ({"pricing": EvictionPricing(host_breakpoints=True)}, [])):
+    for settings, replaced in (({}, [2]), ({"pricing": EvictionPricing(host_breakpoints=True, clock=lambda: 0.0)}, [])):
         with history(tmp_path, **settings) as told:
             assert list(told.rewrite(parts)) == replaced
             assert list(told.rewrite(parts[:-1])) == replaced  # also when all is read again

@@ -327,7 +327,6 @@ def test_a_branch_that_was_dropped_is_derived_again(tmp_path: Path) -> None:
         digest_tokens=200,
         preview_above_tokens=8_000,
         layout="text",
-        compress_from_chars=0,
         read_tool="Read",
         recall=False,
         counter=None,

@@ -86,7 +86,7 @@ def test_what_a_tool_of_the_request_opens_is_replaced(
 
 
 @pytest.mark.parametrize("layout", ["text", "envelope"])
-def test_a_tool_of_the_users_opens_a_large_file_in_each_layout(tmp_path: Path, layout: str) -> None:
+def test_a_tool_of_the_users_opens_a_large_file_in_each_layout(tmp_path: Path, layout: Any) -> None:
     large = "a line of a long log, as it was printed\n" * 3_000
     with History(root_path=tmp_path, layout=layout, keep_recent={"log": 1}, preview_above_tokens=None) as one:
         parts = [Part("user", "go", 0)]

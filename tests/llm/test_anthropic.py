@@ -124,7 +124,7 @@ async def test_usage_has_all_three_input_counts() -> None:
 
 async def test_without_caching_nothing_is_marked_and_nothing_cached() -> None:
     async with MessagesServer(["a"]) as server:
-        model = chat(server, cache=False)
+        model = chat(server, cache_ttl=None)
         assert (await reply_of(model, UserMessage("q" * 40))).usage == Usage(input_tokens=10, output_tokens=1)
         await model.close()
     assert "cache_control" not in str(server.requests)
@@ -144,7 +144,7 @@ async def test_without_caching_nothing_is_marked_and_nothing_cached() -> None:
 )
 async def test_what_may_pass_is_tried_again(failure: Failure | Broken, error: type[ModelError]) -> None:
     async with MessagesServer([failure, "done", *[failure] * 3]) as server:
-        model = chat(server, retry=None, max_retries=2, sleep=_no_sleep)
+        model = chat(server, retry=RetryPolicy(max_retries=2, sleep=_no_sleep))
         events = await events_of(model, UserMessage("q"))
         assert [type(e) for e in events].count(Retrying) == 1
         assert isinstance(events[-1], Reply)
@@ -166,7 +166,7 @@ async def test_retry_after_is_what_it_waits() -> None:
         slept.append(delay_s)
 
     async with MessagesServer([Failure.rate_limited(17), Failure.rate_limited(9999), "done"]) as server:
-        model = chat(server, retry=RetryPolicy(jitter=0), sleep=sleep)
+        model = chat(server, retry=RetryPolicy(jitter=0, sleep=sleep))
         await reply_of(model, UserMessage("q"))
         await model.close()
     assert slept == [17, 60]
@@ -174,7 +174,7 @@ async def test_retry_after_is_what_it_waits() -> None:
 
 async def test_an_error_tells_how_often_it_was_tried_and_what_the_provider_said() -> None:
     async with MessagesServer([Failure.rate_limited(7)] * 2) as server:
-        model = chat(server, retry=RetryPolicy(max_retries=1), sleep=_no_sleep)
+        model = chat(server, retry=RetryPolicy(max_retries=1, sleep=_no_sleep))
         with pytest.raises(RateLimited) as caught:
             await reply_of(model, UserMessage("q"))
         await model.close()

@@ -127,7 +127,7 @@ async def outcome(builder: Builder, events: list[bytes], size: int = 1000) -> Re
         yield Sent(b"".join(b"data: %s\n\n" % event for event in events), size)
 
     try:
-        async with aclosing(retrying(lambda: streamed_reply(opening(), builder), NEVER, anyio.sleep)) as stream:
+        async with aclosing(retrying(lambda: streamed_reply(opening(), builder), NEVER)) as stream:
             *_, last = [event async for event in stream]
     except ModelError as error:
         return error

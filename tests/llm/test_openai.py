@@ -117,7 +117,7 @@ async def test_failures_are_tried_again_like_any_other_models() -> None:
 )
 async def test_failures_end_in_our_errors(turn: Any, error: type[Exception]) -> None:
     async with ChatCompletionsServer([turn]) as server:
-        model = ChatOpenAI("local", base_url=server.url, max_retries=0)
+        model = ChatOpenAI("local", base_url=server.url, retry=RetryPolicy(max_retries=0))
         with pytest.raises(error):
             await events_of(model, UserMessage("q"))
         await model.close()

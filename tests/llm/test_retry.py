@@ -3,6 +3,7 @@
 import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -146,7 +147,7 @@ class Flaky:
         self.slept.append(delay_s)
 
     async def run(self, policy: RetryPolicy) -> list[object]:
-        async with aclosing(retrying(self.attempt, policy, self.sleep)) as events:
+        async with aclosing(retrying(self.attempt, replace(policy, sleep=self.sleep))) as events:
             return [event async for event in events]
 
 

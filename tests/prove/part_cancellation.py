@@ -110,7 +110,7 @@ class Bench:
         """A context on ``store``."""
         fs = ContextFileSystem(_ID, root_path="/sessions", store=store, inline_limit_chars=500)
         summarize = _summarize if self.summarize else None
-        window = Window(self.budget, compaction=self.compaction, summarize=summarize, model="a-model")
+        window = None if self.budget is None else Window(self.budget, compaction=self.compaction, summarize=summarize)
         return self.kind(fs=fs, counter=_COUNTER, window=window, **self.settings)
 
 

@@ -60,12 +60,8 @@ class Policy:
 
     def context(self, store: MemoryStore, draw: random.Random, clock: "Clock | None" = None) -> Context:
         """A context under this policy, on ``store``."""
-        window = Window(
-            self.budget,
-            compaction=self.compaction,
-            summarize=_summarizer(draw) if self.summarize else None,
-            model="a-model",
-        )
+        summarize = _summarizer(draw) if self.summarize else None
+        window = None if self.budget is None else Window(self.budget, compaction=self.compaction, summarize=summarize)
         return Context(
             fs=ContextFileSystem(_ID, root_path="/sessions", store=store, clock=lambda: 1.75e9),
             counter=_COUNTER,

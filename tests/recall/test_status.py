@@ -69,7 +69,7 @@ async def test_the_window_keeps_room_for_it_and_it_is_counted(tmp_path: Path) ->
     for status_tokens, fits in ((0, True), (800, False)):
         model = ScriptedModel(["done"])
         config = AgentConfig(
-            offload_root_path=tmp_path, status_tokens=status_tokens, offload_enabled=False, budget=room
+            offload_root_path=tmp_path, status_tokens=status_tokens, offload_enabled=False, window=room
         )
         async with Agent(model, config) as agent:
             if fits:

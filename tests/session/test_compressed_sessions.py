@@ -12,7 +12,7 @@ from ctxfs.context import Context, History, Part
 from ctxfs.errors import ConfigError
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import Content, ToolMessage
-from ctxfs.messages.names import ENVELOPE, TEXT, Layout, layout_of, layout_with
+from ctxfs.messages.names import ENVELOPE, TEXT, Layout, as_layout, layout_of
 from ctxfs.session import export_session, import_session
 from ctxfs.session.content.compression import compressor, zstd
 from ctxfs.session.filesystem import ContextFileSystem
@@ -125,10 +125,11 @@ async def test_a_session_keeps_its_layout_and_takes_what_is_compressed_from_the_
         assert fs.writer.allocate(ItemType.TOOL_RESULT, "a", "Read", LARGE)[1].endswith(".json.zst")
     assert layout_of("unknown", TEXT) is ENVELOPE
     assert layout_of(None, TEXT) is TEXT
-    assert layout_with("text", 5) == replace(TEXT, compress_from_chars=5)
+    assert as_layout("text") == TEXT
+    assert as_layout(Layout("text", 5)) == replace(TEXT, compress_from_chars=5)
     for wrong in (-1, True, 1.5):
         with pytest.raises(ConfigError, match="compress_from_chars"):
-            layout_with("text", wrong)  # type: ignore[arg-type]
+            Layout("text", wrong)  # type: ignore[arg-type]
 
 
 async def test_the_record_of_a_content_that_is_not_compressed_is_as_it_was() -> None:
@@ -157,7 +158,7 @@ async def test_a_context_names_the_file_that_is_there(tmp_path: Path) -> None:
 async def test_a_history_compresses_only_when_asked(tmp_path: Path) -> None:
     parts = [Part(kind="result", content=LARGE, place=place, id=f"call_{place}", tool="Read") for place in range(2)]
     for session_id, setting, name in (("a", None, "call_0.txt"), ("b", 1_000, "call_0.txt.zst")):
-        settings: dict[str, Any] = {"keep_recent": {"Read": 1}, "compress_from_chars": setting}
+        settings: dict[str, Any] = {"keep_recent": {"Read": 1}, "layout": Layout("text", setting)}
         settings["preview_above_tokens"] = None
         async with History(session_id, root_path=tmp_path, **settings) as history:
             edits = await history.arewrite(parts)

@@ -51,7 +51,7 @@ async def played(root: Path, model: ScriptedModel, *queries: str) -> None:
         offload_root_path=root,
         tools=[log],
         system_prompt="Be brief.",
-        budget=Budget(window_tokens=2400, reply_tokens=200),
+        window=Budget(window_tokens=2400, reply_tokens=200),
     )
     async with Agent(model, config) as agent:
         for query in queries:

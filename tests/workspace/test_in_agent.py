@@ -10,12 +10,12 @@ import pytest
 from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.errors import ConfigError, TranscriptError
 from ctxfs.messages import ToolCall
+from ctxfs.messages.names import Layout
 from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
 from ctxfs.tools import (
     ArtifactInfo,
     KnowledgeService,
-    Materialize,
     ToolCallResult,
     ToolResult,
     ToolResultOffload,
@@ -45,7 +45,7 @@ async def test_a_large_result_is_an_artifact_with_the_id_of_its_call(tmp_path: P
         [ToolCall("get_tool_result_offload_info", {})],
         "ok",
     ]
-    config = AgentConfig(tools=[source], workspace=ToolResultOffload(), offload_root_path=tmp_path, pricing=None)
+    config = AgentConfig(tools=[source], materialize=ToolResultOffload(), offload_root_path=tmp_path, pricing=None)
     async with Agent(ScriptedModel(turns), config) as agent:
         await agent.query("go")
         item, page, info = [item for item in agent.context.items if item.tool_name]
@@ -81,7 +81,7 @@ async def test_a_small_result_stays_and_an_allowed_one_goes(tmp_path: Path) -> N
         ({"threshold_tokens": 1_000_000, "allow_list": ["blocks"]}, False),
     ):
         config = AgentConfig(
-            tools=[rows], workspace=ToolResultOffload(**settings), offload_root_path=tmp_path, pricing=None
+            tools=[rows], materialize=ToolResultOffload(**settings), offload_root_path=tmp_path, pricing=None
         )
         async with Agent(ScriptedModel([[ToolCall("rows", {})], "ok"]), config) as agent:
             await agent.query("go")
@@ -101,7 +101,7 @@ def lines() -> str:
 
 async def test_what_its_list_would_not_make_smaller_stays(tmp_path: Path) -> None:
     settings = ToolResultOffload(threshold_tokens=0, inline_limit_chars=0, allow_list=["little"])
-    config = AgentConfig(tools=[little, lines], workspace=settings, offload_root_path=tmp_path)
+    config = AgentConfig(tools=[little, lines], materialize=settings, offload_root_path=tmp_path)
     turns: list[Turn] = [[ToolCall("little", {}), ToolCall("lines", {})], "ok"]
     async with Agent(ScriptedModel(turns), config) as agent:
         await agent.query("go")
@@ -112,7 +112,7 @@ async def test_what_its_list_would_not_make_smaller_stays(tmp_path: Path) -> Non
 
 
 async def test_log_names_context_type_and_biz_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    config = AgentConfig(tools=[rows], workspace=ToolResultOffload(), offload_root_path=tmp_path)
+    config = AgentConfig(tools=[rows], materialize=ToolResultOffload(), offload_root_path=tmp_path)
     with caplog.at_level(logging.INFO, "ctxfs"):
         async with Agent(ScriptedModel([[ToolCall("rows", {})], "ok"]), config) as agent:
             await agent.query("go")
@@ -143,22 +143,21 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None
         ToolResultOffload(**settings)
 
 
-def test_one_of_the_two_decides_about_new_results() -> None:
-    with pytest.raises(ConfigError, match="one of the two"):
-        AgentConfig(workspace=ToolResultOffload(), materialize=Materialize())
+def test_one_setting_decides_about_new_results() -> None:
+    with pytest.raises(TypeError, match="'workspace': give materialize=ToolResultOffload"):
+        AgentConfig(workspace=ToolResultOffload())  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="ToolResultOffload"):
-        AgentConfig(workspace=True)  # type: ignore[arg-type]
+        AgentConfig(materialize=True)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="ToolResultOffload"):
-        AgentConfig(workspace=ToolResultOffload)  # type: ignore[arg-type]
+        AgentConfig(materialize=ToolResultOffload)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("layout", "name"), [("envelope", "call_001.json"), ("text", "call_001.txt")])
 async def test_the_layout_of_a_new_session_is_a_setting(tmp_path: Path, layout: Any, name: str) -> None:
     config = AgentConfig(
         tools=[rows],
-        workspace=ToolResultOffload(),
-        layout=layout,
-        compress_from_chars=0,
+        materialize=ToolResultOffload(),
+        layout=Layout(layout, 0),
         offload_root_path=tmp_path,
         session_id="s",
     )
@@ -218,7 +217,7 @@ def reads(first: int, last: int) -> list[Turn]:
 async def test_data_is_stored_with_a_line_for_each_value_and_paged_by_lines(
     tmp_path: Path, source: Any, layout: Any
 ) -> None:
-    config = AgentConfig(tools=[source], workspace=ToolResultOffload(), offload_root_path=tmp_path, layout=layout)
+    config = AgentConfig(tools=[source], materialize=ToolResultOffload(), offload_root_path=tmp_path, layout=layout)
     async with Agent(ScriptedModel([[ToolCall(source.name, {})], *reads(7, 10)]), config) as agent:
         await agent.query("go")
         item, page = [item for item in agent.context.items if item.tool_name]
@@ -236,7 +235,7 @@ async def test_data_is_stored_with_a_line_for_each_value_and_paged_by_lines(
 
 @pytest.mark.parametrize("source", [text, as_bytes])
 async def test_a_text_that_happens_to_be_json_is_stored_as_it_is(tmp_path: Path, source: Any) -> None:
-    config = AgentConfig(tools=[source], workspace=ToolResultOffload(), offload_root_path=tmp_path)
+    config = AgentConfig(tools=[source], materialize=ToolResultOffload(), offload_root_path=tmp_path)
     async with Agent(ScriptedModel([[ToolCall(source.name, {})], "ok"]), config) as agent:
         await agent.query("go")
         (item,) = [item for item in agent.context.items if item.tool_name]
@@ -248,7 +247,7 @@ async def test_data_that_redact_changes_is_data_no_more(tmp_path: Path) -> None:
     def redact(_: object, content: Any) -> Any:
         return str(content).replace("rows", "[redacted]: {")
 
-    config = AgentConfig(tools=[data], workspace=ToolResultOffload(), redact=redact, offload_root_path=tmp_path)
+    config = AgentConfig(tools=[data], materialize=ToolResultOffload(), redact=redact, offload_root_path=tmp_path)
     async with Agent(ScriptedModel([[ToolCall("data", {})], "ok"]), config) as agent:
         await agent.query("go")
         (item,) = [item for item in agent.context.items if item.tool_name]
@@ -261,7 +260,7 @@ async def test_small_data_stays_as_it_came(tmp_path: Path) -> None:
     def one() -> dict[str, Any]:
         return {"n": 1, "names": ["a", "b"]}
 
-    config = AgentConfig(tools=[one], workspace=ToolResultOffload(threshold_tokens=0), offload_root_path=tmp_path)
+    config = AgentConfig(tools=[one], materialize=ToolResultOffload(threshold_tokens=0), offload_root_path=tmp_path)
     async with Agent(ScriptedModel([[ToolCall("one", {})], "ok"]), config) as agent:
         await agent.query("go")
         (item,) = [item for item in agent.context.items if item.tool_name]

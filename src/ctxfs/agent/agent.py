@@ -32,6 +32,7 @@ from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.events import ContextEvent
 from ctxfs.eviction.placeholder.text import READ_TOOL, reading_tools
 from ctxfs.eviction.preview import Preview
+from ctxfs.eviction.window import WindowGuard
 from ctxfs.messages.base import CUT, ChatModel, ModelRequest, Reply, Retrying
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import Message, ToolCall, ToolMessage, UserMessage
@@ -39,7 +40,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import RunningCall, ToolResult
-from ctxfs.tools.materialization import Materializer
+from ctxfs.tools.materialization import Materialize, Materializer
 from ctxfs.tools.recall.archive import PastSession
 from ctxfs.tools.recall.status import context_status
 
@@ -88,8 +89,9 @@ class Agent:
         self._past = PastSession(fs)
         self._schemas = tuple(tool.schema for tool in tools.values())
         check_number(self._schemas, llm, yours=len(config.tools))
-        window = config.window(llm.model, self._summarize)
-        check_status(config.status_tokens, window.budget)
+        window = config.window_with(self._summarize)
+        budget = WindowGuard.of(window, llm.model).budget
+        check_status(config.status_tokens, budget)
         self._context = Context(
             fs=fs,
             keep_recent=config.keep_recent(),
@@ -100,7 +102,7 @@ class Agent:
             on_event=self._receiver_of(telemetry),
             pricing=config.pricing_here(),
             window=window,
-            eager=_eager(config, tools, window.budget),
+            eager=_eager(config, tools, budget),
             preview_above_tokens=None,
             pin_tools=config.pin_tools(),
             pin_user_messages=config.pin_user_messages,
@@ -399,14 +401,15 @@ class Agent:
 
 
 def _eager(config: AgentConfig, tool_names: Iterable[str], budget: Budget | None) -> EagerPolicy | None:
-    """What decides about new results: one of ``materialize``, ``workspace`` and ``preview_above_tokens``."""
-    if config.workspace is not None:
-        return config.workspace
+    """What decides about new results: ``materialize``, or else ``preview_above_tokens``."""
+    offload = config.materialize
+    if offload is not None and not isinstance(offload, Materialize):
+        return offload
     # A tool of the user's may have the name of a reading tool that no setting asks for; only ``Read`` opens files.
     yours = {tool.name for tool in config.tools} - {READ_TOOL}
     readers = reading_tools(name for name in tool_names if name not in yours)
-    if config.materialize is not None:
-        return Materializer(settings=config.materialize, tools=readers)
+    if offload is not None:
+        return Materializer(settings=offload, tools=readers)
     rule = preview_rule(config.preview_above_tokens, budget)
     may_leave = config.policy.type_enabled[ItemType.TOOL_RESULT]
     return Preview(rule=rule, tools=readers) if rule is not None and may_leave else None

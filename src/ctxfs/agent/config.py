@@ -7,10 +7,10 @@ import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from ctxfs.agent.telemetry.telemetry import Telemetry
-from ctxfs.context.settings import Auto, agreed_policy, check_pinned_users, window_for
+from ctxfs.context.settings import agreed_policy, as_window, check_pinned_users
 from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import names_settings, require_bool, require_int, require_kind
 from ctxfs.eviction.budget import Budget
@@ -21,10 +21,10 @@ from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, check_preview_above
-from ctxfs.eviction.window import Summarize, Window
+from ctxfs.eviction.window import Auto, Summarize, Window
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.messages import Content, ToolCall
-from ctxfs.messages.names import Layout, layout_with
+from ctxfs.messages.names import Layout, LayoutName, as_layout
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.urls import stores_at
@@ -73,9 +73,6 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
     "on_open": (Callable, "a coroutine function of a directory, such as ctxfs.session.quota(2 << 30)"),
     "on_close": (Callable, "a coroutine function of a session, such as ctxfs.session.prune_session"),
     "offload_policy": (OffloadPolicy, "OffloadPolicy(...)"),
-    "budget": (Budget, "Budget(...)"),
-    "compaction": (SelectiveCompaction, "SelectiveCompaction(...)"),
-    "materialize": (Materialize, "Materialize(...)"),
     "bash": (Bash, "Bash(...)"),
     "telemetry": (Telemetry, "Telemetry(...)"),
 }
@@ -87,13 +84,16 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
         "keep_recent": "give n for each tool, as in @tool(..., ephemeral=n)",
         "llm": "give the model to Agent(llm, config)",
         "model": "give the model to Agent(llm, config)",
+        "budget": "it is window here, which takes a Budget",
+        "compaction": "give window=Window(compaction=...)",
+        "compress_from_chars": "give layout=Layout('envelope', compress_from_chars=...)",
+        "workspace": "give materialize=ToolResultOffload(...)",
         "cache_ttl": "give pricing=EvictionPricing(cache_ttl=...)",
         "eviction": 'pricing=None is what "exact" was; for "economic", leave out ephemeral=n',
         "eviction_parameters": "give pricing=EvictionPricing(parameters=...)",
         "host_breakpoints": "give pricing=EvictionPricing(host_breakpoints=True)",
         "prices": "give pricing=EvictionPricing(prices=...)",
         "root_path": "it is offload_root_path here",
-        "window": "give budget=Budget.of_window(...)",
     }
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,33 +151,24 @@ class AgentConfig:
     ``EvictionPricing`` with your numbers; None: nothing is evicted by price. Making an agent raises
     ``UnsupportedCacheTtl`` for a time that the provider of its model does not offer."""
 
-    budget: Budget | None = None
-    """The window, the share of the reply and the water marks; None takes the window from the table of models."""
-
-    compaction: SelectiveCompaction | None = None
-    """What is compacted above the high-water mark, and how; None means the default rules. A policy in it counts as
-    ``offload_policy``; two that differ are refused."""
+    window: Window | Budget | int | Auto | None = "auto"
+    """The size that the context may reach: "auto" for the model's window, a number of tokens, a ``Budget``, or a
+    ``Window`` with more settings, such as what is compacted when it is full, and how; None means no limit."""
 
     preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS
     """A new result of up to so many tokens, or an eighth of the window if that is less, is sent whole. A larger one is
     stored, and the model sees a preview of up to 1,000 tokens. None: always whole while it fits. Where ``materialize``
-    or ``workspace`` decides about new results, it decides alone."""
+    decides about new results, it decides alone."""
 
-    materialize: Materialize | None = None
-    """Tool output over these limits goes to an artifact before it is ever sent, and the model gets the tools
-    ``context_read``, ``context_tail``, ``context_grep`` and ``context_list``; None means off."""
+    materialize: Materialize | ResultOffload | None = None
+    """Tool output over the limits of ``Materialize(...)`` goes to an artifact before it is ever sent, and the model
+    gets the tools ``context_read``, ``context_tail``, ``context_grep`` and ``context_list``. With
+    ``ToolResultOffload(...)`` the model gets a list of what went, and tools that query it. None means off."""
 
-    workspace: ResultOffload | None = None
-    """``ctxfs.tools.ToolResultOffload()`` chooses tool results that go to artifacts before they are ever sent, and
-    gives the model the tools that read them; None means off. Cannot be combined with ``materialize``."""
-
-    layout: Literal["envelope", "text"] = "envelope"
+    layout: Layout | LayoutName = "envelope"
     """The files of a new session: "envelope" is JSON with metadata, "text" is the content as it is, for tools that are
-    not part of ctxfs. An existing session keeps its layout."""
-
-    compress_from_chars: int | None = None
-    """Contents of more than about this many characters are compressed (zstd), and their files end in ``.zst``; 0
-    compresses none. None: above 32,768 in the layout "envelope", none in "text", whose files other tools read."""
+    not part of ctxfs. A ``Layout`` also says from which size on contents are compressed. An existing session keeps its
+    layout."""
 
     bash: Bash | None = None
     """Gives the model the tool ``Bash`` with these settings, and the four reading tools; None means off. Needs
@@ -265,7 +256,7 @@ class AgentConfig:
             return
         if self.read_roots:
             raise ConfigError(f"read_roots has no effect: your tool {READ_TOOL!r} replaces ours, so rename it")
-        if self.compress_from_chars:
+        if as_layout(self.layout).compress_from_chars:
             raise ConfigError(
                 f"your tool {READ_TOOL!r} replaces ours, and cannot open compressed files: rename it, or leave out "
                 "compress_from_chars"
@@ -277,21 +268,17 @@ class AgentConfig:
             raise ConfigError(
                 f"on_open gets the directory of a session, but the sessions in {place.url} are in none: leave it out"
             )
-        layout_with(self.layout, self.compress_from_chars)
-        workspace: object = self.workspace  # a class has the methods too
-        if isinstance(workspace, type) or not isinstance(workspace, ResultOffload | None):
-            raise ConfigError(f"workspace is {self.workspace!r}: use ctxfs.tools.ToolResultOffload(...) or None")
-        if self.workspace is not None and self.materialize is not None:
-            raise ConfigError("workspace and materialize both decide about new results: use one of the two")
+        as_layout(self.layout)
+        offload: object = self.materialize  # a class has the methods too
+        if isinstance(offload, type) or not isinstance(offload, Materialize | ResultOffload | None):
+            raise ConfigError(f"materialize is {offload!r}: use Materialize(...), ToolResultOffload(...) or None")
 
     def _check_combinations(self) -> None:
         """Raise ``ConfigError`` for settings that contradict each other, or of which one has no effect."""
-        check_pinned_users(
-            replace(self.compaction or SelectiveCompaction(), policy=self.policy), self.pin_user_messages
-        )
-        for name in ("materialize", "workspace"):
-            if getattr(self, name) is not None:
-                self._check_limit(name)
+        compaction = as_window(self.window).compaction or SelectiveCompaction()
+        check_pinned_users(replace(compaction, policy=self.policy), self.pin_user_messages)
+        if self.materialize is not None:
+            self._check_limit("materialize")
 
     def _check_limit(self, name: str) -> None:
         """Raise ``ConfigError`` if the policy forbids what the setting ``name`` evicts by a limit of its own."""
@@ -308,7 +295,8 @@ class AgentConfig:
     @property
     def file_layout(self) -> Layout:
         """In which form contents are stored in a new session: uncompressed, if a tool of the user's opens its files."""
-        return layout_with(self.layout, 0 if self.reads_itself else self.compress_from_chars)
+        layout = as_layout(self.layout)
+        return replace(layout, compress_from_chars=0) if self.reads_itself else layout
 
     @property
     def reads_itself(self) -> bool:
@@ -318,12 +306,16 @@ class AgentConfig:
     @property
     def policy(self) -> OffloadPolicy:
         """The per-type table in force."""
-        return agreed_policy(self.offload_policy, self.compaction, threshold_tokens=self.offload_token_threshold)
+        compaction = as_window(self.window).compaction
+        return agreed_policy(self.offload_policy, compaction, threshold_tokens=self.offload_token_threshold)
 
-    def window(self, model: str, summarize: Summarize) -> Window:
-        """The window of ``model`` and what to do when it is full."""
-        compaction = replace(self.compaction or SelectiveCompaction(), policy=self.policy)
-        return replace(window_for(model, self.budget or "auto"), compaction=compaction, summarize=summarize)
+    def window_with(self, summarize: Summarize) -> Window:
+        """``window``, which asks ``summarize`` for summaries unless it says otherwise."""
+        window = as_window(self.window)
+        compaction = replace(window.compaction or SelectiveCompaction(), policy=self.policy)
+        if window.budget is None:  # it never asks
+            return replace(window, compaction=compaction)
+        return replace(window, compaction=compaction, summarize=window.summarize or summarize)
 
     def pricing_here(self) -> EvictionPricing | None:
         """``pricing``, with placeholders that the tool named ``Read`` opens; None: nothing is evicted by price."""

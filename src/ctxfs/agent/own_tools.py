@@ -17,6 +17,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import Tool
 from ctxfs.tools.bash import bash_tool
+from ctxfs.tools.materialization import Materialize
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.recall.tools import recall_tools
 from ctxfs.tools.retrieval import retrieval_tools
@@ -56,18 +57,20 @@ def _by_setting(
 ) -> Iterator[tuple[str, Sequence[Tool]]]:
     """The tools that each setting gives the model, in their order; ``before``: the names of those that come first."""
     names = list(before)
-    if config.materialize is not None or config.bash is not None:
+    offload = config.materialize
+    limits = offload if isinstance(offload, Materialize) else None
+    if limits is not None or config.bash is not None:
         retrieval = retrieval_tools(fs)
         names += [tool.name for tool in retrieval]
-        yield "bash" if config.materialize is None else "materialize", retrieval
-    if config.workspace is not None:
-        yield "workspace", config.workspace.tools(fs)
+        yield "bash" if limits is None else "materialize", retrieval
+    if offload is not None and not isinstance(offload, Materialize):
+        yield "materialize", offload.tools(fs)
     if config.recall:
         yield "recall", recall_tools(fs)
     if config.bash is not None:
         asks_first = config.approve is not None
         readers = reading_tools(names)
-        yield "bash", [bash_tool(fs, config.bash, asks_first=asks_first, limits=config.materialize, tools=readers)]
+        yield "bash", [bash_tool(fs, config.bash, asks_first=asks_first, limits=limits, tools=readers)]
 
 
 def check_readable(items: Sequence[ContextItem], session_id: str) -> None:

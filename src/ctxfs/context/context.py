@@ -15,7 +15,7 @@ from ctxfs.context.readers import ASSUMED, readers_in
 from ctxfs.context.requests import MessagesRequest, Requests, definitions_of
 from ctxfs.context.resume import go_back, pin_whole, resume
 from ctxfs.context.room import make_room
-from ctxfs.context.settings import Auto, ContextSettings, pins_of
+from ctxfs.context.settings import ContextSettings, pins_of
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors import ConfigError, ContextOverflow, InvalidReply, SessionClosed
 from ctxfs.errors.checks import async_with_only, names_settings, require_exception, require_int, require_kind
@@ -29,7 +29,7 @@ from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 from ctxfs.eviction.reduction import Reduction
-from ctxfs.eviction.window import CompactionController, Window
+from ctxfs.eviction.window import Auto, CompactionController, Window
 from ctxfs.messages.base import UsageLike, check_model
 from ctxfs.messages.incoming import Incoming
 from ctxfs.messages.items import ContentRange, ContextItem, ItemType
@@ -64,11 +64,12 @@ _log = logging.getLogger("ctxfs.context")
 @async_with_only
 @names_settings(
     {
-        "budget": "give it as window",
+        "budget": "it is window here, which takes a Budget",
         "compaction": "give it as window=Window(compaction=...)",
         "ephemeral_keep_recent": 'it is keep_recent here, with a number for each tool, as in {"search": 2}',
         "eviction": "pricing=None switches eviction by price off",
         "materialize": "give it as eager=Materializer(...)",
+        "workspace": "give it as eager=ToolResultOffload(...)",
         "offload_root_path": "it is root_path here",
         "offload_token_threshold": "give offload_policy=OffloadPolicy(token_threshold=...)",
         "cache_ttl": "give pricing=EvictionPricing(cache_ttl=...)",

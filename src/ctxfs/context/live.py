@@ -84,7 +84,7 @@ class LiveTranscript:
     @property
     def why_unread(self) -> str | None:
         """Why no tool of the requests opens what placeholders name: nothing leaves before it must. None: one does."""
-        compresses = self.fs.is_open and self.fs.writer.names.layout.compress_from_chars > 0
+        compresses = self.fs.is_open and self.fs.writer.names.layout.compressed_from_chars > 0
         return self._readers.why_not(has_files=Path(self.fs.base).is_absolute(), compresses=compresses)
 
     def read_with(self, readers: Readers) -> None:

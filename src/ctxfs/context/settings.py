@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from ctxfs.context.entry import EntryRules
 from ctxfs.context.readers import ASSUMED, Readers
@@ -16,13 +15,10 @@ from ctxfs.eviction.events import ContextEvent
 from ctxfs.eviction.holds import Pins
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, Preview, PreviewRule, check_preview_above
-from ctxfs.eviction.window import Window
+from ctxfs.eviction.window import Auto, Window, WindowGuard
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.tokens import TokenCounter, require_counter
 from ctxfs.session.records import EvictionSet
-
-Auto = Literal["auto"]
-"""What the model's name says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +48,7 @@ class ContextSettings:
     one_commit_a_turn: bool = False
     preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS
     exact: Mapping[str, int] = field(init=False)
-    guard: Window = field(init=False)
+    guard: WindowGuard = field(init=False)
     policy: OffloadPolicy = field(init=False)
     priced: ModelPricing | None = field(init=False)
     preview: PreviewRule | None = field(init=False)
@@ -72,14 +68,14 @@ class ContextSettings:
         require_counter(self.counter)
         require_method("eager", self.eager, "decide", "a policy with a method decide, such as Materializer()")
         priced = priced_at(self.model, self.pricing)
-        window = window_for(self.model, self.window)
+        window = WindowGuard.of(as_window(self.window), self.model)
         asked = (window.budget, priced, self.eager)
         if self.offload_policy is not None and self.offload_enabled and all(rule is None for rule in asked):
             raise ConfigError("offload_policy has no effect: window, pricing and eager, which ask it, are off")
         policy = agreed_policy(self.offload_policy, window.compaction)
         if self.eager is not None and not policy.type_enabled[ItemType.TOOL_RESULT]:
             raise ConfigError("eager evicts tool results, but type_enabled says that they stay: change one of them")
-        compaction = replace(window.compaction or SelectiveCompaction(), policy=policy)
+        compaction = replace(window.compaction, policy=policy)
         check_pinned_users(compaction, self.pins.user_messages)
         rule = preview_rule(self.preview_above_tokens, window.budget)
         previews = self.offload_enabled and self.eager is None
@@ -152,22 +148,16 @@ def check_keep_recent(keep_recent: Mapping[str, int] | None) -> None:
         require_int(f"keep_recent[{tool!r}]", keep, at_least=1)
 
 
-def window_for(model: str, window: Window | Budget | int | Auto | None) -> Window:
-    """The window that ``window`` means: the model's own, a number of tokens, a budget, or a window; None: no limit."""
+def as_window(window: Window | Budget | int | Auto | None) -> Window:
+    """The setting ``window`` as a ``Window``. Raises ``ConfigError`` if it is something else."""
     match window:
-        case Window(budget=None) if window.summarize is not None or (
-            window.compaction and not window.compaction.policy
-        ):
-            raise ConfigError("a Window without a budget sets no limit, so compaction and summarize have no effect")
         case Window():
-            return replace(window, model=window.model or model)
-        case Budget() | None:
-            return Window(window, model=model)
-        case "auto":
-            return Window(Budget.of_model(model), model=model)
+            return window
+        case Budget() | None | "auto":
+            return Window(window)
         case int() if not isinstance(window, bool):
             require_int("window", window, at_least=1)
-            return Window(Budget.of_window(window), model=model)
+            return Window(window)
     ways = 'a number of tokens, Budget(...), Window(...), "auto" for the model\'s own, or None for no limit'
     raise ConfigError(f"window is {window!r}: use {ways}")
 
@@ -178,7 +168,7 @@ def priced_at(model: str, pricing: EvictionPricing | Auto | None) -> ModelPricin
         return None
     wanted = EvictionPricing() if pricing == "auto" else pricing
     require_kind("pricing", wanted, EvictionPricing, 'EvictionPricing(...), "auto"')
-    return wanted.at(model)
+    return ModelPricing.of(wanted, model)
 
 
 def eviction_rules(

@@ -71,7 +71,7 @@ class Budget:
             assumed = f"{ASSUMED_WINDOW_TOKENS:,} tokens are assumed"
             warn_unknown(
                 f"the window of the model {model!r}",
-                f"{assumed}; give its own, as AgentConfig(budget=...) or Context(window=...)",
+                f"{assumed}; give its own, as window=...",
             )
         budget = cls.of_window(window_tokens or ASSUMED_WINDOW_TOKENS)
         return replace(budget, input_tokens=info.input_tokens) if info is not None else budget

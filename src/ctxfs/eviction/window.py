@@ -5,10 +5,10 @@ A reduction that did not help is not tried again before the context has grown by
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
-from ctxfs.errors import ContextOverflow, PromptTooLong
-from ctxfs.errors.checks import names_settings, require_kind
+from ctxfs.errors import ConfigError, ContextOverflow, PromptTooLong
+from ctxfs.errors.checks import names_settings, require_int, require_kind
 from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import SelectiveCompaction
 from ctxfs.eviction.reduction import Done, Goal, Reduction, overflow
@@ -19,31 +19,64 @@ from ctxfs.messages.tokens import TokenCounter
 Summarize = Callable[[str], Awaitable[Reply]]
 """Give the model a prompt, without tools, and return its reply. Raises ``ModelError``."""
 
+Auto = Literal["auto"]
+"""What the model's name says."""
+
 _GROWTH = 1.1
 _KEPT_PER_REFUSAL = 0.75
 """The share of a prompt that is kept if the provider refused it without saying by how much it was too long."""
 
 
-@names_settings()
+@names_settings({"model": "the budget counts the tokens of the context's model"})
 @dataclass(frozen=True, slots=True)
 class Window:
     """The budget of a context, and what to do when it is exceeded.
 
-    ``budget``: None means no limit. ``compaction``: what is evicted when it is exceeded; None means the default rules.
-    ``summarize``: asks a model for a summary; None moves old exchanges into an archive without one. ``model``: the
-    model whose tokens the budget counts, before the first reply names it; "" takes that of the ``Context``.
+    ``budget``: "auto" for the model's own, a number of tokens, or a ``Budget``; None means no limit. ``compaction``:
+    what is evicted when it is exceeded; None means the default rules. ``summarize``: asks a model for a summary; None
+    moves old exchanges into an archive without one, but an ``Agent`` asks its own model.
+
+    Raises:
+        ConfigError: one of them is something else, or there is no limit, so that the others have no effect.
     """
 
-    budget: Budget | None = None
+    budget: Budget | int | Auto | None = "auto"
     compaction: SelectiveCompaction | None = field(default=None, kw_only=True)
     summarize: Summarize | None = field(default=None, kw_only=True)
-    model: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        require_kind("budget", self.budget, Budget, "Budget(...)")
+        if isinstance(self.budget, int) and not isinstance(self.budget, bool):
+            require_int("budget", self.budget, at_least=1)
+        elif self.budget != "auto":
+            require_kind("budget", self.budget, Budget, 'a number of tokens, Budget(...), "auto"')
         require_kind("compaction", self.compaction, SelectiveCompaction, "SelectiveCompaction(...)")
         require_kind("summarize", self.summarize, Callable, "a coroutine function from a prompt to a Reply")
-        require_kind("model", self.model, str, "a model's name")
+        compacts = self.compaction is not None and self.compaction.policy is None
+        if self.budget is None and (compacts or self.summarize is not None):
+            raise ConfigError("a Window without a budget sets no limit, so compaction and summarize have no effect")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowGuard:
+    """A ``Window`` of one model. ``model``: whose tokens the budget counts before the first reply names one."""
+
+    budget: Budget | None = None
+    compaction: SelectiveCompaction = field(default_factory=SelectiveCompaction)
+    summarize: Summarize | None = None
+    model: str = ""
+
+    @classmethod
+    def of(cls, window: Window, model: str) -> "WindowGuard":
+        """``window`` for ``model``."""
+        match window.budget:
+            case "auto":
+                budget: Budget | None = Budget.of_model(model)
+            case int():
+                budget = Budget.of_window(window.budget)
+            case _:
+                budget = window.budget
+        compaction = window.compaction or SelectiveCompaction()
+        return cls(budget=budget, compaction=compaction, summarize=window.summarize, model=model)
 
 
 class CountedCall(Protocol):
@@ -68,7 +101,7 @@ class CompactionController:
     ``settings`` are not changed: what a provider says about its limit counts for this session only.
     """
 
-    def __init__(self, settings: Window) -> None:
+    def __init__(self, settings: WindowGuard) -> None:
         self._settings = settings
         self.budget = settings.budget
         self.calibration = Calibration(model=settings.model)
@@ -150,7 +183,7 @@ class CompactionController:
             goal=goal,
             budget=budget,
             calibration=self.calibration,
-            compaction=self._settings.compaction or SelectiveCompaction(),
+            compaction=self._settings.compaction,
             counter=counter,
             asks=asks and self._settings.summarize is not None,
         )

@@ -9,9 +9,10 @@ import hashlib
 import random
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
+from typing import Literal, get_args
 
 from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import require_int
@@ -100,55 +101,74 @@ def terminal_name(snippet_id: str) -> str:
     return f"{TERMINAL}{snippet_id}.log"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Where content goes inside a session and in which form.
+LayoutName = Literal["envelope", "text"]
 
-    ``raw``: the file is the content as it is, and its metadata is in the index; otherwise it is a JSON envelope.
-    Artifacts are raw in every layout. ``compress_from_chars``: content whose JSON has more than about this many
-    characters is compressed, and its file's name says so; 0: none is. Artifacts never are.
+_COMPRESSED_FROM: Mapping[str, int] = MappingProxyType({"envelope": 32_768, "text": 0})
+"""Compressing smaller envelopes would gain nothing: they take a few blocks of the disk in any case. Files of the layout
+"text" are for tools that know nothing of ctxfs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """In which form contents are stored.
+
+    ``name``: "envelope" is JSON with metadata; "text" is the content as it is, with its metadata in the index, for
+    tools that are not part of ctxfs. Artifacts are stored as they are in both. ``compress_from_chars``: content whose
+    JSON has more than about this many characters is compressed (zstd), and its file's name ends in ``.zst``; 0: none
+    is. None: 32,768 for "envelope", 0 for "text". Artifacts never are.
+
+    Raises:
+        ConfigError: an unknown name, or a size that is not a whole number of 0 or more.
     """
 
-    name: str
-    extension: str
-    raw: bool
-    compress_from_chars: int = 0
+    name: LayoutName
+    compress_from_chars: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in get_args(LayoutName):
+            raise ConfigError(f"layout is {self.name!r}: use one of {', '.join(get_args(LayoutName))}")
+        if self.compress_from_chars is not None:
+            require_int("compress_from_chars", self.compress_from_chars, at_least=0)
+
+    @property
+    def compressed_from_chars(self) -> int:
+        """``compress_from_chars``, or what the layout has in its place; 0: nothing is compressed."""
+        if self.compress_from_chars is None:
+            return _COMPRESSED_FROM[self.name]
+        return self.compress_from_chars
+
+    @property
+    def raw(self) -> bool:
+        """Whether the files of all contents are the contents as they are."""
+        return self.name == "text"
+
+    @property
+    def extension(self) -> str:
+        """The end of the names of files that are not compressed."""
+        return ".txt" if self.raw else ".json"
 
     def file_name(
         self, item_type: ItemType, item_id: str, tool_name: str | None, content: Content | None = None
     ) -> str:
         """Return the name of an item's file; ``item_id`` is safe already; ``content``: None means that it is small."""
         directory = f"{item_type}" if tool_name is None else f"{item_type}/{safe_name(tool_name)}"
-        compressed = content is not None and self._compresses(content)
+        limit = self.compressed_from_chars
+        compressed = content is not None and limit > 0 and is_longer(content, limit)
         return f"{directory}/{item_id}{self.extension}{COMPRESSED_SUFFIX if compressed else ''}"
-
-    def _compresses(self, content: Content) -> bool:
-        return self.compress_from_chars > 0 and is_longer(content, self.compress_from_chars)
 
     def is_raw(self, name: str) -> bool:
         """Whether the file ``name`` is its content as it is."""
         return self.raw or name.startswith(ARTIFACTS)
 
 
-ENVELOPE = Layout(name="envelope", extension=".json", raw=False, compress_from_chars=32_768)
-"""Compressing smaller contents would gain nothing: they take a few blocks of the disk in any case."""
+ENVELOPE = Layout("envelope")
 
-TEXT = Layout(name="text", extension=".txt", raw=True)
-
-LAYOUTS: Mapping[str, Layout] = MappingProxyType({layout.name: layout for layout in (ENVELOPE, TEXT)})
+TEXT = Layout("text")
 
 
-def layout_with(name: str, compress_from_chars: int | None) -> Layout:
-    """Return the layout that settings describe; ``compress_from_chars`` None: as the layout has it.
-
-    Raises ``ConfigError``.
-    """
-    if name not in LAYOUTS:
-        raise ConfigError(f"layout is {name!r}: use one of {', '.join(LAYOUTS)}")
-    if compress_from_chars is None:
-        return LAYOUTS[name]
-    require_int("compress_from_chars", compress_from_chars, at_least=0)
-    return replace(LAYOUTS[name], compress_from_chars=compress_from_chars)
+def as_layout(layout: Layout | LayoutName) -> Layout:
+    """The setting ``layout`` as a ``Layout``. Raises ``ConfigError`` for another name."""
+    return layout if isinstance(layout, Layout) else Layout(layout)
 
 
 def layout_of(recorded: str | None, wanted: Layout) -> Layout:
@@ -156,7 +176,9 @@ def layout_of(recorded: str | None, wanted: Layout) -> Layout:
 
     A session keeps its layout. If ``wanted`` has the same name, it sets from which size on contents are compressed.
     """
-    return wanted if recorded in (None, wanted.name) else LAYOUTS.get(recorded or "", ENVELOPE)
+    if recorded in (None, wanted.name):
+        return wanted
+    return TEXT if recorded == TEXT.name else ENVELOPE
 
 
 def is_compressed(name: str) -> bool:

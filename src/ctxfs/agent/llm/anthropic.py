@@ -1,21 +1,19 @@
 """Anthropic's models through the ``anthropic`` SDK, the only module that knows it."""
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import anyio
-
 from ctxfs.agent.llm.accumulate import ReplyBuilder
 from ctxfs.agent.llm.bound_thinking import ThinkingDropper, beta_headers
-from ctxfs.agent.llm.client_settings import check_client, retry_policy
+from ctxfs.agent.llm.client_settings import check_client
 from ctxfs.agent.llm.connection import Connection, require_sdk
 from ctxfs.agent.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
 from ctxfs.agent.llm.sse import streamed_reply
-from ctxfs.errors import ConfigError, MissingApiKey, UnsupportedCacheTtl
-from ctxfs.errors.checks import names_settings, require_bool, require_kind
+from ctxfs.errors import MissingApiKey, UnsupportedCacheTtl
+from ctxfs.errors.checks import names_settings, require_kind
 from ctxfs.messages.base import ModelEvent, ModelRequest, Reply, Retrying
 from ctxfs.messages.models.prices import CacheTtl
 from ctxfs.messages.serialize import CACHE_TTLS, MessagesSerializer
@@ -30,7 +28,16 @@ KEY_VARIABLE = "ANTHROPIC_API_KEY"
 T = TypeVar("T")
 
 
-@names_settings()
+_RETRY = RetryPolicy()
+
+
+@names_settings(
+    {
+        "cache": "cache_ttl=None sets no breakpoints",
+        "max_retries": "give retry=RetryPolicy(max_retries=...)",
+        "sleep": "give retry=RetryPolicy(sleep=...)",
+    }
+)
 class ChatAnthropic:
     """A model of Anthropic's, streaming, with prompt-cache breakpoints and retries; needs the extra ``anthropic``.
 
@@ -38,9 +45,8 @@ class ChatAnthropic:
     ``ANTHROPIC_BASE_URL``, else Anthropic's own. ``max_tokens`` bounds a reply unless the request says otherwise.
     ``thinking`` and every other field of ``options`` (``temperature``, ``tool_choice`` …) go into the body as they are;
     only a ``tool_choice`` is left out of a request without tools, and names its tool as the tool is sent.
-    ``cache`` False sets no breakpoints; ``cache_ttl`` "1h" costs more to write. ``max_retries`` 0 never retries;
-    None is four times; ``retry`` is a whole policy in its place. ``timeout_s`` bounds the silence on the connection.
-    ``sleep`` waits between attempts. It works on asyncio and on trio.
+    ``cache_ttl`` "1h" costs more to write than "5m"; None sets no breakpoints. ``retry`` says how often and when a
+    failed call is made again. ``timeout_s`` bounds the silence on the connection. It works on asyncio and on trio.
 
     A reply that the token limit cut has the stop reason "max_tokens". A tool call whose arguments are no JSON object
     has the single argument ``INVALID_JSON``.
@@ -49,8 +55,7 @@ class ChatAnthropic:
     each request asks for that thinking to be left out, unless ``thinking`` has a ``block_binding`` or is disabled.
 
     Raises:
-        ConfigError: a setting of another type or one that cannot work, ``stream`` in ``options``, or two settings of
-            which one has no effect.
+        ConfigError: a setting of another type or one that cannot work, or ``stream`` in ``options``.
         UnsupportedCacheTtl: a ``cache_ttl`` that the Messages API does not take.
 
     """
@@ -64,12 +69,9 @@ class ChatAnthropic:
         max_tokens: int = 16_384,
         thinking: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
-        cache: bool = True,
-        cache_ttl: CacheTtl = "5m",
-        max_retries: int | None = None,
-        retry: RetryPolicy | None = None,
+        cache_ttl: CacheTtl | None = "5m",
+        retry: RetryPolicy = _RETRY,
         timeout_s: float = 600.0,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         check_client(
             model=model,
@@ -78,24 +80,19 @@ class ChatAnthropic:
             max_tokens=max_tokens,
             options=options,
             timeout_s=timeout_s,
-            sleep=sleep,
+            retry=retry,
         )
         require_kind("thinking", thinking, Mapping, 'a mapping, such as {"type": "enabled", "budget_tokens": 4096}')
-        require_bool("cache", cache)
-        if cache_ttl not in CACHE_TTLS:
+        if cache_ttl is not None and cache_ttl not in CACHE_TTLS:
             raise UnsupportedCacheTtl(cache_ttl, CACHE_TTLS, model=model)
-        if not cache and cache_ttl != "5m":
-            raise ConfigError(f"cache_ttl is {cache_ttl!r}, and cache=False sets no breakpoints: leave one of them out")
         self._model = model
         self._api_key = api_key
         self._base_url = base_url
         self._max_tokens = max_tokens
         self._extra = {**({"thinking": dict(thinking)} if thinking else {}), **(options or {})}
-        self._cache = cache
-        self._cache_ttl: CacheTtl = cache_ttl
-        self._retry = retry_policy(retry, max_retries)
+        self._cache_ttl: CacheTtl | None = cache_ttl
+        self._retry = retry
         self._timeout_s = timeout_s
-        self._sleep = sleep
         self._dropper = ThinkingDropper()
         self._serializer = MessagesSerializer()
         self._connection: Connection[AsyncAnthropic] = Connection()
@@ -112,8 +109,9 @@ class ChatAnthropic:
 
     def body(self, request: ModelRequest) -> dict[str, Any]:
         """The Messages API body that ``stream`` sends for ``request``, without ``stream`` itself."""
+        ttl = self._cache_ttl
         body = self._serializer.body(
-            request, model=self._model, max_tokens=self._max_tokens, cache=self._cache, cache_ttl=self._cache_ttl
+            request, model=self._model, max_tokens=self._max_tokens, cache=ttl is not None, cache_ttl=ttl or "5m"
         )
         body = with_options(body, self._extra, request.tools)
         return dict(self._dropper.asking(body))
@@ -128,7 +126,7 @@ class ChatAnthropic:
         """
         client = await self._connect()
         attempt = partial(self._attempts, partial(_attempt, client), partial(self.body, request))
-        async with aclosing(retrying(attempt, self._retry, self._sleep)) as events:
+        async with aclosing(retrying(attempt, self._retry)) as events:
             async for event in events:
                 yield with_own_names(event, request.tools) if isinstance(event, Reply) else event
 
@@ -146,7 +144,7 @@ class ChatAnthropic:
             return {k: v for k, v in self.body(request).items() if k in accepted}
 
         attempt = partial(self._attempts, partial(_count_attempt, client), body)
-        async with aclosing(retrying(attempt, self._retry, self._sleep)) as counts:
+        async with aclosing(retrying(attempt, self._retry)) as counts:
             async for count in counts:
                 if not isinstance(count, Retrying):
                     return count

@@ -15,7 +15,7 @@ def check_client(
     max_tokens: object,
     options: object,
     timeout_s: object,
-    sleep: object,
+    retry: object,
 ) -> None:
     """Raise ``ConfigError`` for a setting of another type, or one that cannot work."""
     require_text("model", model)
@@ -26,17 +26,7 @@ def check_client(
     require_number("timeout_s", timeout_s, at_least=0)
     if not timeout_s:
         raise ConfigError("timeout_s is 0: use more than 0 seconds")
-    if not callable(sleep):
-        raise ConfigError(f"sleep is {sleep!r}: use a coroutine function of seconds")
+    if not isinstance(retry, RetryPolicy):
+        raise ConfigError(f"retry is {retry!r}: use RetryPolicy(...); max_retries=0 never retries")
     if isinstance(options, Mapping) and "stream" in options:
         raise ConfigError("options: a reply is always streamed: leave out stream")
-
-
-def retry_policy(retry: RetryPolicy | None, max_retries: int | None) -> RetryPolicy:
-    """The policy that the two settings mean. Raises ``ConfigError`` for both, since one has no effect then."""
-    require_kind("retry", retry, RetryPolicy, "RetryPolicy(...)")
-    if retry is None:
-        return RetryPolicy() if max_retries is None else RetryPolicy(max_retries=max_retries)
-    if max_retries is not None:
-        raise ConfigError("max_retries has no effect beside retry: write RetryPolicy(max_retries=...)")
-    return retry

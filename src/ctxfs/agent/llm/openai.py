@@ -1,16 +1,14 @@
 """Models behind the Chat Completions API through the ``openai`` SDK, the only module that knows it."""
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import urlsplit
 
-import anyio
-
 from ctxfs.agent.llm.chat_completions import MAX_TOOLS, WIRE_LIMITS, ChatReplyBuilder, Dialect, to_chat_body
-from ctxfs.agent.llm.client_settings import check_client, retry_policy
+from ctxfs.agent.llm.client_settings import check_client
 from ctxfs.agent.llm.connection import Connection, require_sdk
 from ctxfs.agent.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
 from ctxfs.agent.llm.sse import streamed_reply
@@ -27,7 +25,12 @@ KEY_VARIABLE = "OPENAI_API_KEY"
 URL_VARIABLE = "OPENAI_BASE_URL"
 
 
-@names_settings()
+_RETRY = RetryPolicy()
+
+
+@names_settings(
+    {"max_retries": "give retry=RetryPolicy(max_retries=...)", "sleep": "give retry=RetryPolicy(sleep=...)"}
+)
 class ChatOpenAI:
     """A model behind the Chat Completions API, streaming, with retries; needs the extra ``openai``.
 
@@ -39,8 +42,7 @@ class ChatOpenAI:
     is not kept. If a server sends several choices, the first one is the reply, and a warning is logged.
 
     Raises:
-        ConfigError: a setting of another type or one that cannot work, ``stream`` or ``n`` in ``options``, or both
-            ``retry`` and ``max_retries``.
+        ConfigError: a setting of another type or one that cannot work, or ``stream`` or ``n`` in ``options``.
 
     """
 
@@ -53,10 +55,8 @@ class ChatOpenAI:
         dialect: Dialect | None = None,
         max_tokens: int = 16_384,
         options: Mapping[str, Any] | None = None,
-        max_retries: int | None = None,
-        retry: RetryPolicy | None = None,
+        retry: RetryPolicy = _RETRY,
         timeout_s: float = 600.0,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         check_client(
             model=model,
@@ -65,7 +65,7 @@ class ChatOpenAI:
             max_tokens=max_tokens,
             options=options,
             timeout_s=timeout_s,
-            sleep=sleep,
+            retry=retry,
         )
         self._model = model
         self._api_key = api_key
@@ -74,9 +74,8 @@ class ChatOpenAI:
         self._options = dict(options or {})
         if self._options.get("n", 1) != 1:
             raise ConfigError("options: a reply is one choice: leave out n")
-        self._retry = retry_policy(retry, max_retries)
+        self._retry = retry
         self._timeout_s = timeout_s
-        self._sleep = sleep
         if dialect is not None and dialect not in get_args(Dialect):
             raise ConfigError(f"dialect is {dialect!r}: use one of {', '.join(get_args(Dialect))}, or None")
         self._dialect: Dialect = dialect or _dialect_of(self._url() or "")
@@ -123,7 +122,7 @@ class ChatOpenAI:
         body = self.body(request)
         # Mistral's API sends the usage unasked, and refuses to be asked for it.
         extra = {} if self._dialect == "mistral" else {"stream_options": {"include_usage": True}}
-        async with aclosing(retrying(lambda: _attempt(client, extra | body), self._retry, self._sleep)) as events:
+        async with aclosing(retrying(lambda: _attempt(client, extra | body), self._retry)) as events:
             async for event in events:
                 yield with_own_names(event, request.tools, self._limits) if isinstance(event, Reply) else event
 

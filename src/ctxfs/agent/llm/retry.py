@@ -7,6 +7,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
 
+import anyio
+
 from ctxfs.errors import (
     AuthenticationFailed,
     ConfigError,
@@ -46,10 +48,11 @@ class RetryPolicy:
 
     ``max_retries``: 0 never retries. The delay doubles from ``base_delay_s`` up to ``max_delay_s``; the provider's
     Retry-After counts instead where it is longer, up to ``max_retry_after_s``. ``jitter`` takes a random part of at
-    most this fraction off; 0 makes every delay the same again.
+    most this fraction off; 0 makes every delay the same again. ``rng`` gives numbers from 0 to 1 for it. ``sleep``
+    waits for a number of seconds, on asyncio and on trio.
 
     Raises:
-        ConfigError: a number below 0, or a ``jitter`` over 1.
+        ConfigError: a number below 0, a ``jitter`` over 1, or a ``sleep`` that is not a function.
 
     """
 
@@ -59,6 +62,7 @@ class RetryPolicy:
     max_retry_after_s: float = 60.0
     jitter: float = 0.25
     rng: Callable[[], float] = random.random
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
     def __post_init__(self) -> None:
         require_int("max_retries", self.max_retries, at_least=0)
@@ -66,6 +70,8 @@ class RetryPolicy:
             require_number(name, getattr(self, name), at_least=0)
         if self.jitter > 1:
             raise ConfigError(f"jitter is {self.jitter}: use a fraction, 0 to 1")
+        if not callable(self.sleep):
+            raise ConfigError(f"sleep is {self.sleep!r}: use a coroutine function of seconds")
 
     def delay_s(self, attempt: int, retry_after_s: float | None) -> float:
         """The seconds to wait after the failed ``attempt`` (1-based)."""
@@ -125,7 +131,7 @@ def broken(reason: str | Exception) -> AttemptFailed:
 
 
 async def retrying(
-    attempt: Callable[[], AsyncGenerator[T, None]], policy: RetryPolicy, sleep: Callable[[float], Awaitable[None]]
+    attempt: Callable[[], AsyncGenerator[T, None]], policy: RetryPolicy
 ) -> AsyncGenerator[T | Retrying, None]:
     """What ``attempt()`` yields; when it raises ``AttemptFailed``, a ``Retrying`` event, a wait and another attempt.
 
@@ -149,7 +155,7 @@ async def retrying(
         else:
             return
         yield Retrying(attempt=number, delay_s=delay_s, reason=reason)
-        await sleep(delay_s)
+        await policy.sleep(delay_s)
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:

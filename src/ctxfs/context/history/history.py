@@ -16,7 +16,6 @@ from ctxfs.context.history.settings import HistorySettings
 from ctxfs.context.history.views import VIEWS, Api
 from ctxfs.context.history.wire import Body, tools_in
 from ctxfs.context.history.wire_memories import WireMemories
-from ctxfs.context.settings import Auto
 from ctxfs.errors.checks import names_settings, require_exception, require_int, require_kind, require_text
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.economics.economy import EvictionPricing
@@ -25,10 +24,10 @@ from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
-from ctxfs.eviction.window import Window
+from ctxfs.eviction.window import Auto, Window
 from ctxfs.messages.base import UsageLike
 from ctxfs.messages.messages import Content
-from ctxfs.messages.names import TEXT
+from ctxfs.messages.names import Layout, LayoutName
 from ctxfs.messages.overflow import too_long
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.filesystem import ContextFileSystem
@@ -46,12 +45,13 @@ _log = logging.getLogger("ctxfs.context")
 
 @names_settings(
     {
-        "budget": "give it as window",
+        "budget": "it is window here, which takes a Budget",
         "compaction": "give it as window=Window(compaction=...)",
         "eager": "give materialize=Materialize(...), and call arrive() for each result",
         "offload_enabled": "window=None, pricing=None and no keep_recent replace nothing",
         "offload_root_path": "it is root_path here",
         "offload_token_threshold": "give offload_policy=OffloadPolicy(token_threshold=...)",
+        "compress_from_chars": "give layout=Layout('text', compress_from_chars=...)",
         "cache_ttl": "give pricing=EvictionPricing(cache_ttl=...)",
         "eviction": "pricing=None switches eviction by price off",
         "eviction_parameters": "give pricing=EvictionPricing(parameters=...)",
@@ -92,9 +92,8 @@ class History:
             it fits.
         materialize: stricter limits, for ``arrive`` alone; None: ``preview_above_tokens`` is its limit, too.
         layout: in which form contents are stored in a new session; "text" (the content as it is, which any tool can
-            read) or "envelope" (JSON with its metadata).
-        compress_from_chars: contents of more than about this many characters are compressed (zstd); their files are for
-            ctxfs's own tools then. 0: none, so that any tool opens what a placeholder names.
+            read) or "envelope" (JSON with its metadata, large contents compressed). A ``Layout`` says from which size
+            on contents are compressed; their files are for ctxfs's own tools then.
         read_tool: the name of the tool with which the model opens the file that a placeholder names; the first of
             ``tools`` has it. If the framework has a tool of that name that opens files, leave that one out. With
             "context_read" placeholders name that tool, and no other is added.
@@ -125,8 +124,7 @@ class History:
         pricing: EvictionPricing | Auto | None = "auto",
         preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS,
         materialize: Materialize | None = None,
-        layout: str = TEXT.name,
-        compress_from_chars: int = 0,
+        layout: Layout | LayoutName = "text",
         read_tool: str = READ_TOOL,
         recall: bool = False,
         counter: TokenCounter | None = None,
@@ -144,7 +142,6 @@ class History:
             preview_above_tokens=preview_above_tokens,
             materialize=materialize,
             layout=layout,
-            compress_from_chars=compress_from_chars,
             read_tool=read_tool,
             recall=recall,
             counter=counter,

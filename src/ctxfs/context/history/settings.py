@@ -9,13 +9,12 @@ from ctxfs.context.entry import EntryRules
 from ctxfs.context.history.views import Api
 from ctxfs.context.history.wire import Body
 from ctxfs.context.settings import (
-    Auto,
     agreed_policy,
+    as_window,
     check_keep_recent,
     eviction_rules,
     preview_rule,
     priced_at,
-    window_for,
 )
 from ctxfs.errors import ConfigError, ToolDefinitionError
 from ctxfs.errors.checks import require_bool, require_int, require_kind, require_model, require_number
@@ -26,11 +25,11 @@ from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing, ModelP
 from ctxfs.eviction.events import ContextEvent
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import Preview, PreviewRule
-from ctxfs.eviction.window import Window
+from ctxfs.eviction.window import Auto, Window, WindowGuard
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.models.known import warn_unknown
 from ctxfs.messages.models.prices import CacheTtl
-from ctxfs.messages.names import Layout, layout_with
+from ctxfs.messages.names import Layout, LayoutName, as_layout
 from ctxfs.messages.rates import planning_prices
 from ctxfs.messages.tokens import TokenCounter, require_counter
 from ctxfs.session.records import EvictionSet
@@ -54,8 +53,7 @@ class HistorySettings:
     window: Window | Budget | int | Auto | None
     pricing: EvictionPricing | Auto | None
     materialize: Materialize | None
-    layout: str
-    compress_from_chars: int
+    layout: Layout | LayoutName
     read_tool: str
     recall: bool
     counter: TokenCounter | None
@@ -65,7 +63,7 @@ class HistorySettings:
     shadow: Callable[[Api, Body, Body, Callable[[Any], None]], None] | None = None
     kept_branches: int = 64
     """How many branches are kept in memory; any other is derived again when it is next used."""
-    guard: Window = field(init=False)
+    guard: WindowGuard = field(init=False)
     policy: OffloadPolicy = field(init=False)
     priced: ModelPricing | None = field(init=False)
     preview: PreviewRule | None = field(init=False)
@@ -89,13 +87,15 @@ class HistorySettings:
         except ToolDefinitionError as error:
             raise ConfigError(f"read_tool: {error}") from error
         priced = priced_at(self.model, self.pricing)
-        guard = _in_place(window_for(self.model, self.window))
+        window = as_window(self.window)
+        _check_in_place(window)
+        guard = WindowGuard.of(window, self.model)
         object.__setattr__(self, "keep_recent", dict(self.keep_recent or {}))
         object.__setattr__(self, "guard", guard)
         object.__setattr__(self, "policy", agreed_policy(self.offload_policy, guard.compaction))
         object.__setattr__(self, "priced", priced)
         object.__setattr__(self, "preview", preview_rule(self.preview_above_tokens, guard.budget))
-        object.__setattr__(self, "file_layout", layout_with(self.layout, self.compress_from_chars))
+        object.__setattr__(self, "file_layout", as_layout(self.layout))
 
     def may_be_large(self, text: str) -> bool:
         """Whether a new result of this text might be replaced where it is made; it is not counted."""
@@ -147,7 +147,7 @@ class HistorySettings:
         prices = pricing.prices or planning_prices(self.model)
         if ttl not in prices.cache_ttls:
             return None
-        return replace(pricing, cache_ttl=ttl).at(self.model).terms
+        return ModelPricing.of(replace(pricing, cache_ttl=ttl), self.model).terms
 
     def entry_rules(self, counter: TokenCounter, base: str) -> EntryRules:
         """The rules for each new message of a session with this ``base``."""
@@ -173,12 +173,11 @@ class HistorySettings:
         return None if self.priced is None else replace(self.priced, clock=clock)
 
 
-def _in_place(window: Window) -> Window:
-    """``window``, refused when it says what only the owner of a history can do."""
+def _check_in_place(window: Window) -> None:
+    """Raise ``ConfigError`` if ``window`` says what only the owner of a history can do."""
     if window.summarize is not None:
         raise ConfigError("a history of others is not summarised here: leave out summarize")
     for kind, rule in (window.compaction.rules if window.compaction is not None else {}).items():
         moves = rule.strategy is Strategy.DROP or kind is ItemType.ASSISTANT_MESSAGE
         if moves and rule.strategy is not Strategy.KEEP:
             raise ConfigError(f"the rule {rule.strategy} for {kind} moves messages: their order is the framework's")
-    return window

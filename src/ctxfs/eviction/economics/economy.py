@@ -40,15 +40,6 @@ class CacheTerms:
     ttl_s: float = 300.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ModelPricing:
-    """``EvictionPricing`` at the prices of one model: what the planner works with."""
-
-    clock: Callable[[], float] = time.time
-    parameters: EvictionParameters = field(default_factory=EvictionParameters)
-    terms: CacheTerms = field(default_factory=CacheTerms)
-
-
 @names_settings(
     {
         "eviction_parameters": "it is parameters here",
@@ -91,18 +82,25 @@ class EvictionPricing:
         if not callable(self.clock):
             raise ConfigError(f"clock is {self.clock!r}: use a function that gives seconds")
 
-    def at(self, model: str) -> ModelPricing:
-        """The pricing at the prices of ``model``. Raises ``UnsupportedCacheTtl`` for a time that they do not offer."""
-        prices = self.prices or planning_prices(model)
-        ttl = prices.ttl(self.cache_ttl, model=model)
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelPricing:
+    """``EvictionPricing`` at the prices of one model: what the planner works with."""
+
+    clock: Callable[[], float] = time.time
+    parameters: EvictionParameters = field(default_factory=EvictionParameters)
+    terms: CacheTerms = field(default_factory=CacheTerms)
+
+    @classmethod
+    def of(cls, pricing: EvictionPricing, model: str) -> "ModelPricing":
+        """``pricing`` at the prices of ``model``. Raises ``UnsupportedCacheTtl`` for a time that they do not offer."""
+        prices = pricing.prices or planning_prices(model)
+        ttl = prices.ttl(pricing.cache_ttl, model=model)
         info, _ = model_or_relative(model)
         least = info.cached_prefix_tokens if info is not None else None
         rates = Rates.of(prices, ttl, least_cached_tokens=least or 0)
-        return ModelPricing(
-            clock=self.clock,
-            parameters=self.parameters,
-            terms=CacheTerms(rates=replace(rates, rewrites_all=self.host_breakpoints), ttl_s=TTL_SECONDS[ttl]),
-        )
+        terms = CacheTerms(rates=replace(rates, rewrites_all=pricing.host_breakpoints), ttl_s=TTL_SECONDS[ttl])
+        return cls(clock=pricing.clock, parameters=pricing.parameters, terms=terms)
 
 
 class SessionPricing:

@@ -1,4 +1,4 @@
-"""The workspace's offload as one setting of an agent: ``AgentConfig(workspace=ToolResultOffload())``.
+"""The workspace's offload as one setting of an agent: ``AgentConfig(materialize=ToolResultOffload())``.
 
 Follows "Context Offload：Tool Result 落盘与访问": the whole result is one artifact, under the id of its call.
 """
