@@ -37,7 +37,6 @@ SETTINGS: tuple[tuple[str, Any], ...] = (
     ("pricing", EvictionPricing(prices=Prices(input=1, cache_read=1, output=1))),
     ("window", Budget(window_tokens=50_000)),
     ("window", Window(compaction=SelectiveCompaction(rules={ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP)}))),
-    ("window", Window(compaction=SelectiveCompaction(policy=OffloadPolicy(token_threshold=70)))),
     ("materialize", Materialize(max_inline_chars=9)),
     ("digest_tokens", 0),
 )
@@ -55,12 +54,12 @@ def in_force(**settings: Any) -> object:
     config = AgentConfig(tools=[search], **settings)
     pricing = config.pricing_here()
     economy = None if pricing is None else ModelPricing.of(pricing, "a-model")
-    window = WindowGuard.of(config.window_with(never), "a-model")
+    window = WindowGuard.of(config.window_with(never), "a-model", config.policy)
     return (
         (config.digest_tokens, config.materialize),
         (config.policy, config.keep_recent()),
         None if economy is None else (economy.parameters, economy.terms),
-        (window.budget, window.compaction.policy, dict(window.compaction.rules)),
+        (window.budget, dict(window.compaction.rules)),
     )
 
 
@@ -82,11 +81,9 @@ def test_which_pairs_are_refused() -> None:
             refused.add((one[0], other[0]))
     assert refused == {
         ("offload_token_threshold", "offload_policy"),  # two thresholds
-        ("offload_token_threshold", "window"),
-        ("offload_policy", "window"),  # two policies; or a rule for what the policy forbids
+        ("offload_policy", "window"),  # a rule for what the policy forbids
         ("offload_policy", "materialize"),  # results leave, and stay; or two limits for them
         ("offload_token_threshold", "materialize"),
-        ("window", "materialize"),
     }
 
 
@@ -132,7 +129,8 @@ def test_a_threshold_counts_beside_a_compaction() -> None:
     rules = {ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1)}
     config = AgentConfig(offload_token_threshold=100, window=Window(compaction=SelectiveCompaction(rules=rules)))
     window = config.window_with(never)
-    assert window.compaction == SelectiveCompaction(rules=rules, policy=OffloadPolicy(token_threshold=100))
+    guard = WindowGuard.of(window, "a-model", config.policy)
+    assert (guard.compaction.rules, guard.policy.token_threshold) == (rules, 100)
 
 
 def test_prices_of_a_model_reach_the_planner() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ctxfs import Context, ContextFileSystem, OffloadPolicy
-from ctxfs.context.settings import agreed_policy, as_window
+from ctxfs.context.settings import as_window, policy_with
 from ctxfs.errors import ConfigError, ContextOverflow
 from ctxfs.eviction import Budget, Evicted, Rule, SelectiveCompaction, Strategy, Window
 from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
@@ -73,7 +73,7 @@ def test_windows_as_they_can_be_written() -> None:
     fifty = Budget(window_tokens=50_000, reply_tokens=12_500)
     budget = Budget(window_tokens=9_000, reply_tokens=500)
     for written, meant in (("auto", Budget.of_model("gpt-4")), (50_000, fifty), (budget, budget), (None, None)):
-        assert WindowGuard.of(as_window(written), "gpt-4") == WindowGuard(budget=meant, model="gpt-4")  # type: ignore[arg-type]
+        assert WindowGuard.of(as_window(written), "gpt-4", OffloadPolicy()) == WindowGuard(budget=meant, model="gpt-4")  # type: ignore[arg-type]
         assert as_window(Window(written)) == Window(written)  # type: ignore[arg-type]
 
 
@@ -87,6 +87,7 @@ def test_the_economy_has_the_prices_of_the_model() -> None:
 # The developer's word ------------------------------------------------------------------------------------------------
 
 STAYS = OffloadPolicy(type_enabled={"tool_result": False})
+DROPS = SelectiveCompaction(rules={ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP)})
 LARGE_ONLY = OffloadPolicy(token_threshold=50_000)
 
 
@@ -100,15 +101,11 @@ async def test_what_the_policy_refuses_leaves_neither_on_arrival_nor_by_price(
     if eager is not None and policy is STAYS:
         return  # refused, as is tested below
     assert (await session(offload_policy=policy, eager=eager))[1] == []
-    compaction = SelectiveCompaction(policy=policy)
-    window = Window(Budget.of_model(""), compaction=compaction)
-    assert (await session(window=window, eager=eager))[1] == []
 
 
 def test_results_that_leave_on_arrival_and_stay_are_refused() -> None:
-    for policy in ({"offload_policy": STAYS}, {"window": Window(compaction=SelectiveCompaction(policy=STAYS))}):
-        with pytest.raises(ConfigError, match="eager evicts tool results"):
-            Context(eager=Materializer(), **policy)
+    with pytest.raises(ConfigError, match="eager evicts tool results"):
+        Context(eager=Materializer(), offload_policy=STAYS)
 
 
 async def test_tool_inputs_have_a_veto_of_their_own() -> None:
@@ -173,7 +170,7 @@ async def test_a_resumed_session_explains_itself_by_the_policy_it_had(tmp_path: 
         ({"eager": Materializer}, "eager is <class"),
         ({"fs": ContextFileSystem("s"), "session_id": "s"}, "leave out session_id"),
         ({"fs": ContextFileSystem("s"), "root_path": "."}, "leave out"),
-        ({"offload_policy": STAYS, "window": Window(compaction=SelectiveCompaction(policy=LARGE_ONLY))}, "differ"),
+        ({"offload_policy": STAYS, "window": Window(compaction=DROPS)}, "offload_policy's type_enabled says that it"),
     ],
 )
 def test_a_setting_that_cannot_work_says_what_to_write(settings: Mapping[str, Any], says: str) -> None:
@@ -189,7 +186,6 @@ def test_a_setting_that_cannot_work_says_what_to_write(settings: Mapping[str, An
         (Budget, {"window_tokens": 9_000, "reply_tokens": True}),
         (Budget, {"window_tokens": 90_000, "low_water": "0.5"}),
         (Budget, {"window_tokens": 90_000, "input_tokens": "many"}),
-        (Window, {"budget": 100_000}),
         (Window, {"compaction": "types"}),
         (Window, {"summarize": "yes"}),
         (Window, {"budget": "x"}),
@@ -205,8 +201,6 @@ def test_a_setting_that_cannot_work_says_what_to_write(settings: Mapping[str, An
         (SelectiveCompaction, {"rules": {"tool_input": Rule(strategy=Strategy.DROP)}}),
         (SelectiveCompaction, {"rules": {"system_prompt": Rule(strategy=Strategy.TRUNCATE)}}),
         (SelectiveCompaction, {"rules": {"compaction_summary": Rule(strategy=Strategy.TRUNCATE)}}),
-        (SelectiveCompaction, {"rules": {"tool_result": Rule(strategy=Strategy.DROP)}, "policy": STAYS}),
-        (SelectiveCompaction, {"policy": "mine"}),
         (EvictionPricing, {"parameters": {"read_back_weight": 2}}),
         (EvictionPricing, {"prices": 300}),
         (EvictionPricing, {"cache_ttl": "2h"}),
@@ -231,12 +225,9 @@ def test_a_rule_and_a_type_can_be_written_as_text() -> None:
     assert SelectiveCompaction(rules=written) == SelectiveCompaction(rules=named)
 
 
-def test_one_policy_is_agreed_on() -> None:
-    assert agreed_policy(None, None) == OffloadPolicy()
-    assert agreed_policy(STAYS, SelectiveCompaction(policy=STAYS)) == STAYS
-    assert agreed_policy(None, SelectiveCompaction(policy=STAYS), threshold_tokens=9) == OffloadPolicy(
-        token_threshold=9, type_enabled={"tool_result": False}
-    )
-    assert agreed_policy(LARGE_ONLY, None, threshold_tokens=50_000) == LARGE_ONLY
-    with pytest.raises(ConfigError, match="give one of them"):
-        agreed_policy(LARGE_ONLY, None, threshold_tokens=100)
+def test_one_threshold_is_agreed_on() -> None:
+    assert policy_with(None, None) == OffloadPolicy()
+    assert policy_with(STAYS, 9) == OffloadPolicy(token_threshold=9, type_enabled={"tool_result": False})
+    assert policy_with(LARGE_ONLY, 50_000) == LARGE_ONLY
+    with pytest.raises(ConfigError, match="offload_token_threshold is 100, .* of offload_policy 50000"):
+        policy_with(LARGE_ONLY, 100)

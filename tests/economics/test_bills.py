@@ -8,6 +8,7 @@ from ctxfs.context.settings import as_window
 from ctxfs.errors import UnsupportedCacheTtl
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import WindowGuard
 from ctxfs.messages import UnknownModel
 from ctxfs.messages.base import Usage
@@ -178,8 +179,8 @@ def test_nothing_is_said_where_everything_is_known_or_given() -> None:
         warnings.simplefilter("error")
         for model in ("claude-opus-5-5", "gpt-5", "scripted", ""):
             ModelPricing.of(EvictionPricing(), model)
-            WindowGuard.of(as_window("auto"), model)
+            WindowGuard.of(as_window("auto"), model, OffloadPolicy())
         ModelPricing.of(EvictionPricing(prices=Prices(input=1, output=2, cache_read=0.1)), "bills-3")
-        WindowGuard.of(as_window(50_000), "bills-3")
-        WindowGuard.of(as_window(Budget(window_tokens=50_000)), "bills-3")
-        WindowGuard.of(as_window(None), "bills-3")
+        WindowGuard.of(as_window(50_000), "bills-3", OffloadPolicy())
+        WindowGuard.of(as_window(Budget(window_tokens=50_000)), "bills-3", OffloadPolicy())
+        WindowGuard.of(as_window(None), "bills-3", OffloadPolicy())

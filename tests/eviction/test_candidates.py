@@ -16,6 +16,7 @@ from ctxfs.eviction.economics.ledger import Ledger
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.offload_plan import Offload, Trim
 from ctxfs.eviction.placeholder.attach import Placeholder
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.incoming import Incoming
 from ctxfs.messages.items import ContextItem
@@ -71,6 +72,7 @@ def test_a_compaction_writes_placeholders_only_of_what_it_evicts() -> None:
             candidates.enter(item, f"/s/{item.id}", EvictionOptions(Placeholder(5, write)))
     plan = SelectiveCompaction().plan(
         items,
+        policy=OffloadPolicy(),
         free_tokens=9_000,
         paths={item.id: f"/s/{item.id}" for item in items},
         slot=ArchiveSlot(item_id="a", name="a", path="/s/a"),

@@ -53,9 +53,8 @@ def session(count: int, tokens: int = 3000) -> list[ContextItem]:
 
 def plan(items: list[ContextItem], free: int, compaction: SelectiveCompaction | None = None) -> Plan:
     compaction = compaction or SelectiveCompaction()
-    return compaction.plan(
-        items, free_tokens=free, paths={i.id: f"/s/{i.id}" for i in items}, slot=SLOT, counter=COUNTER
-    )
+    paths = {i.id: f"/s/{i.id}" for i in items}
+    return compaction.plan(items, policy=OffloadPolicy(), free_tokens=free, paths=paths, slot=SLOT, counter=COUNTER)
 
 
 def test_old_results_above_the_threshold_leave_and_the_last_five_stay() -> None:
@@ -72,11 +71,12 @@ def test_old_results_above_the_threshold_leave_and_the_last_five_stay() -> None:
 )
 def test_what_is_to_stay_does_so_with_its_exchange(kind: ItemType, rule: Rule) -> None:
     items = session(4)
-    compaction = SelectiveCompaction(rules={kind: rule}, policy=OffloadPolicy(token_threshold=10))
+    compaction, policy = SelectiveCompaction(rules={kind: rule}), OffloadPolicy(token_threshold=10)
+    paths = {i.id: "/s/" for i in items}
 
     def gone(staying: tuple[str, ...]) -> set[str]:
         made = compaction.plan(
-            items, free_tokens=100_000, paths={i.id: "/s/" for i in items}, slot=SLOT, counter=COUNTER, staying=staying
+            items, policy=policy, free_tokens=100_000, paths=paths, slot=SLOT, counter=COUNTER, staying=staying
         )
         return {o.item_id for o in made.offloads} | set(made.archive.item_ids if made.archive else ())
 

@@ -117,9 +117,9 @@ async def never(_: str) -> Reply:
 
 def window(budget: Budget | None = BUDGET, *, asks: bool = False) -> CompactionController:
     """A window that has learned that a counted token is a billed one."""
-    compaction = SelectiveCompaction(policy=OffloadPolicy(token_threshold=500))
+    policy = OffloadPolicy(token_threshold=500)
     made = CompactionController(
-        WindowGuard(budget=budget, model="gpt-4o", compaction=compaction, summarize=never if asks else None)
+        WindowGuard(budget=budget, model="gpt-4o", policy=policy, summarize=never if asks else None)
     )
     assert made.calibration.factor == 1.0
     return made
@@ -565,8 +565,7 @@ def test_a_last_reply_larger_than_the_window_leaves_its_calls_and_says_how_it_be
 
 def test_what_must_not_leave_stays_when_nothing_else_fits() -> None:
     policy = OffloadPolicy(type_enabled={"tool_result": False, "tool_input": False})
-    compaction = SelectiveCompaction(policy=policy)
-    controller = CompactionController(WindowGuard(budget=BUDGET, compaction=compaction, model="gpt-4o"))
+    controller = CompactionController(WindowGuard(budget=BUDGET, policy=policy, model="gpt-4o"))
     context = Holder([make_item("t", ToolMessage("t", "Read", "x"), 20_000, 50)])
     with pytest.raises(ContextOverflow):
         context.fit(controller)
@@ -617,9 +616,7 @@ def test_many_small_questions_go_into_an_archive_before_the_end() -> None:
     context.fit(window())
     assert [i.id for i in context.items] == ["msg_999", "a"]
     policy = OffloadPolicy(type_enabled={"user_message": False})
-    kept = CompactionController(
-        WindowGuard(budget=BUDGET, compaction=SelectiveCompaction(policy=policy), model="gpt-4o")
-    )
+    kept = CompactionController(WindowGuard(budget=BUDGET, policy=policy, model="gpt-4o"))
     with pytest.raises(ContextOverflow):
         Holder(items).fit(kept)
 
@@ -748,7 +745,9 @@ def test_an_estimate_is_inverted_and_never_less_than_what_is_sure(
 def compacted(items: Sequence[ContextItem], free: int, rules: Mapping[ItemType, Rule] | None = None) -> Plan:
     compaction = SelectiveCompaction() if rules is None else SelectiveCompaction(rules=rules)
     paths = {i.id: f"/s/{i.id}" for i in items}
-    return compaction.plan(items, free_tokens=free, paths=paths, slot=SLOT, counter=CharsCounter())
+    return compaction.plan(
+        items, policy=OffloadPolicy(), free_tokens=free, paths=paths, slot=SLOT, counter=CharsCounter()
+    )
 
 
 def test_largest_first_takes_as_few_as_free_enough_in_the_order_of_the_context() -> None:

@@ -57,16 +57,19 @@ _PATH = re.compile(r"/memory/s[0-9]*/[A-Za-z0-9_./~-]+[A-Za-z0-9_]")
 _DROP = SelectiveCompaction(
     rules={kind: Rule(strategy=Strategy.DROP) for kind in (ItemType.TOOL_RESULT, ItemType.USER_MESSAGE)}
     | {ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.DROP)},
-    policy=OffloadPolicy(token_threshold=50),
 )
-_ARCHIVE = SelectiveCompaction(policy=OffloadPolicy(token_threshold=200))
 _BUDGET = Budget(window_tokens=2_000, reply_tokens=200)
+_DROPS: dict[str, Any] = {
+    "window": Window(_BUDGET, compaction=_DROP),
+    "offload_policy": OffloadPolicy(token_threshold=50),
+}
+_ARCHIVES: dict[str, Any] = {"window": _BUDGET, "offload_policy": OffloadPolicy(token_threshold=200)}
 _SETTINGS: tuple[dict[str, Any], ...] = (
     {"keep_recent": {"Read": 1}, "window": None, "pricing": None},
-    {"window": Window(_BUDGET, compaction=_DROP), "pricing": None},
-    {"keep_recent": {"Read": 2}, "window": Window(_BUDGET, compaction=_DROP), "pricing": None},
-    {"window": Window(_BUDGET, compaction=_ARCHIVE), "pricing": None},
-    {"keep_recent": {"Read": 1}, "window": Window(_BUDGET, compaction=_ARCHIVE), "pricing": None},
+    {**_DROPS, "pricing": None},
+    {**_DROPS, "keep_recent": {"Read": 2}, "pricing": None},
+    {**_ARCHIVES, "pricing": None},
+    {**_ARCHIVES, "keep_recent": {"Read": 1}, "pricing": None},
 )
 OPERATIONS: tuple[str, ...] = (
     *("exchange",) * 6,

@@ -130,8 +130,7 @@ _FILES_AND_ARCHIVE = SelectiveCompaction(
     rules={
         ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=3),
         ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=4),
-    },
-    policy=OffloadPolicy(token_threshold=100),
+    }
 )
 """Some results go to files of their own and an exchange to an archive, by one plan."""
 
@@ -202,7 +201,10 @@ OPERATIONS: dict[str, Operation] = {
     "request": Operation(run=lambda b: b.context.request(), settings={"keep_recent": {"Read": 1}}),
     "compact into an archive": Operation(run=lambda b: b.context.messages(), budget=_budget(2_500)),
     "compact into files and an archive": Operation(
-        run=lambda b: b.context.messages(), budget=_budget(2_500), compaction=_FILES_AND_ARCHIVE
+        run=lambda b: b.context.messages(),
+        budget=_budget(2_500),
+        compaction=_FILES_AND_ARCHIVE,
+        settings={"offload_policy": OffloadPolicy(token_threshold=100)},
     ),
     "summarise": Operation(run=lambda b: b.context.messages(), budget=_budget(2_500), summarize=True),
     "make room for a burst": Operation(run=_add_burst, budget=_budget(4_000)),

@@ -35,14 +35,18 @@ _DROP = SelectiveCompaction(
         ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP),
         ItemType.USER_MESSAGE: Rule(strategy=Strategy.DROP),
         ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.DROP),
-    },
-    policy=OffloadPolicy(token_threshold=50),
+    }
 )
 
 POLICIES = (
     Policy(name="keep-recent", settings={"keep_recent": _KEEP}),
-    Policy(name="compaction", budget=_SMALL, compaction=SelectiveCompaction(policy=OffloadPolicy(token_threshold=200))),
-    Policy(name="dropping compaction", budget=_SMALL, compaction=_DROP),
+    Policy(name="compaction", budget=_SMALL, settings={"offload_policy": OffloadPolicy(token_threshold=200)}),
+    Policy(
+        name="dropping compaction",
+        budget=_SMALL,
+        compaction=_DROP,
+        settings={"offload_policy": OffloadPolicy(token_threshold=50)},
+    ),
     Policy(name="summary", budget=_SMALL, summarize=True),
     Policy(name="materialization", eager=Materializer(settings=Materialize(max_inline_chars=500))),
     Policy(name="economic", economic=EvictionParameters()),

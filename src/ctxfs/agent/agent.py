@@ -90,7 +90,7 @@ class Agent:
         self._schemas = tuple(tool.schema for tool in tools.values())
         check_number(self._schemas, llm, yours=len(config.tools))
         window = config.window_with(self._summarize)
-        budget = WindowGuard.of(window, llm.model).budget
+        budget = WindowGuard.of(window, llm.model, config.policy).budget
         check_status(config.status_tokens, budget)
         self._context = Context(
             fs=fs,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ctxfs.agent.telemetry.telemetry import Telemetry
-from ctxfs.context.settings import agreed_policy, as_window, check_pinned_users
+from ctxfs.context.settings import as_window, check_pinned_users, policy_with
 from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import names_settings, require_bool, require_int, require_kind
 from ctxfs.eviction.budget import Budget
@@ -276,7 +276,8 @@ class AgentConfig:
     def _check_combinations(self) -> None:
         """Raise ``ConfigError`` for settings that contradict each other, or of which one has no effect."""
         compaction = as_window(self.window).compaction or SelectiveCompaction()
-        check_pinned_users(replace(compaction, policy=self.policy), self.pin_user_messages)
+        compaction.check_policy(self.policy)
+        check_pinned_users(compaction, self.pin_user_messages)
         if self.materialize is not None:
             self._check_limit("materialize")
 
@@ -306,16 +307,14 @@ class AgentConfig:
     @property
     def policy(self) -> OffloadPolicy:
         """The per-type table in force."""
-        compaction = as_window(self.window).compaction
-        return agreed_policy(self.offload_policy, compaction, threshold_tokens=self.offload_token_threshold)
+        return policy_with(self.offload_policy, self.offload_token_threshold)
 
     def window_with(self, summarize: Summarize) -> Window:
         """``window``, which asks ``summarize`` for summaries unless it says otherwise."""
         window = as_window(self.window)
-        compaction = replace(window.compaction or SelectiveCompaction(), policy=self.policy)
-        if window.budget is None:  # it never asks
-            return replace(window, compaction=compaction)
-        return replace(window, compaction=compaction, summarize=window.summarize or summarize)
+        if window.budget is None or window.summarize is not None:
+            return window
+        return replace(window, summarize=summarize)
 
     def pricing_here(self) -> EvictionPricing | None:
         """``pricing``, with placeholders that the tool named ``Read`` opens; None: nothing is evicted by price."""

@@ -68,21 +68,20 @@ class ContextSettings:
         require_counter(self.counter)
         require_method("eager", self.eager, "decide", "a policy with a method decide, such as Materializer()")
         priced = priced_at(self.model, self.pricing)
-        window = WindowGuard.of(as_window(self.window), self.model)
-        asked = (window.budget, priced, self.eager)
+        policy = self.offload_policy or OffloadPolicy()
+        guard = WindowGuard.of(as_window(self.window), self.model, policy)
+        asked = (guard.budget, priced, self.eager)
         if self.offload_policy is not None and self.offload_enabled and all(rule is None for rule in asked):
             raise ConfigError("offload_policy has no effect: window, pricing and eager, which ask it, are off")
-        policy = agreed_policy(self.offload_policy, window.compaction)
         if self.eager is not None and not policy.type_enabled[ItemType.TOOL_RESULT]:
             raise ConfigError("eager evicts tool results, but type_enabled says that they stay: change one of them")
-        compaction = replace(window.compaction, policy=policy)
-        check_pinned_users(compaction, self.pins.user_messages)
-        rule = preview_rule(self.preview_above_tokens, window.budget)
+        check_pinned_users(guard.compaction, self.pins.user_messages)
+        rule = preview_rule(self.preview_above_tokens, guard.budget)
         previews = self.offload_enabled and self.eager is None
         object.__setattr__(self, "preview", rule if previews else None)
         object.__setattr__(self, "exact", dict(self.keep_recent or {}) if self.offload_enabled else {})
         object.__setattr__(self, "eager", self.eager if self.offload_enabled else None)
-        object.__setattr__(self, "guard", replace(window, compaction=compaction))
+        object.__setattr__(self, "guard", guard)
         object.__setattr__(self, "policy", policy)
         object.__setattr__(self, "priced", priced if self.offload_enabled else None)
 
@@ -192,19 +191,14 @@ def eviction_rules(
     return replace(rules, parameters=parameters, rates=terms.rates.to_mapping(), ttl_s=terms.ttl_s)
 
 
-def agreed_policy(
-    policy: OffloadPolicy | None, compaction: SelectiveCompaction | None, *, threshold_tokens: int | None = None
-) -> OffloadPolicy:
-    """The one policy in force, of all the places where one can be given. Raises ``ConfigError`` if they differ."""
-    inner = compaction.policy if compaction is not None else None
-    if policy is not None and inner is not None and policy != inner:
-        raise ConfigError("offload_policy and the policy in compaction differ: give one of them")
-    agreed = policy or inner or OffloadPolicy()
+def policy_with(policy: OffloadPolicy | None, threshold_tokens: int | None) -> OffloadPolicy:
+    """``policy``, or the default one, with this threshold. Raises ``ConfigError`` if it has another one."""
+    agreed = policy or OffloadPolicy()
     if threshold_tokens is None or agreed.token_threshold == threshold_tokens:
         return agreed
     if agreed.token_threshold is not None:
         raise ConfigError(
-            f"offload_token_threshold is {threshold_tokens}, the policy's token_threshold {agreed.token_threshold}: "
-            "give one of them"
+            f"offload_token_threshold is {threshold_tokens}, the token_threshold of offload_policy "
+            f"{agreed.token_threshold}: give one of them"
         )
     return replace(agreed, token_threshold=threshold_tokens)

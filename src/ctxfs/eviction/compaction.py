@@ -11,7 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import names_settings, require_int, require_kind
+from ctxfs.errors.checks import names_settings, require_int
 from ctxfs.eviction.offload_plan import Archive, Offload, Plan
 from ctxfs.eviction.placeholder.text import READ_TOOL, render
 from ctxfs.eviction.policy import OffloadPolicy
@@ -91,7 +91,7 @@ _DEFAULT_RULES: Mapping[ItemType, Rule] = MappingProxyType(
 )
 
 
-def _check_rule(kind: str, rule: object, policy: OffloadPolicy) -> None:
+def _check_rule(kind: str, rule: object) -> None:
     """Raise ``ConfigError`` for a rule that could have no effect."""
     if kind not in set(ItemType):
         raise ConfigError(f"rules: unknown item type {kind!r}: use one of {', '.join(ItemType)}")
@@ -107,10 +107,6 @@ def _check_rule(kind: str, rule: object, policy: OffloadPolicy) -> None:
         raise ConfigError("rules: the system prompt always stays: use KEEP, or leave it out")
     if kind == ItemType.COMPACTION_SUMMARY and rule.strategy is Strategy.TRUNCATE:
         raise ConfigError(f"rules: {kind} is never evicted alone: use KEEP or DROP")
-    if kind in _ALONE and not policy.type_enabled[kind]:
-        raise ConfigError(
-            f"rules say {rule.strategy} for {kind}, the policy's type_enabled says that it stays: change one of them"
-        )
 
 
 def as_it_is(item: ContextItem) -> ContextItem:
@@ -127,20 +123,18 @@ class SelectiveCompaction:
     TRUNCATE keeps the newest ``keep_recent`` items of a type and offloads older ones that are worth a file, oldest
     first, until enough is free; DROP removes all of them. For ASSISTANT_MESSAGE both move whole exchanges (a reply and
     the results of its calls) into an archive; a tool result is never removed without its call. Items that the model has
-    not seen yet stay. ``policy``: what may be evicted, and what is worth a file of its own; None means the agent's.
+    not seen yet stay. What is worth a file of its own, ``offload_policy`` says.
     """
 
     rules: Mapping[ItemType, Rule] = field(default_factory=lambda: _DEFAULT_RULES)
-    policy: OffloadPolicy | None = None
 
     def __post_init__(self) -> None:
-        require_kind("policy", self.policy, OffloadPolicy, "OffloadPolicy(...)")
         if self.has_default_rules:
             return  # a type that must not leave is simply left alone
         if not isinstance(self.rules, Mapping):
             raise ConfigError(f"rules is {self.rules!r}: use a mapping from types of items to Rule(...)")
         for kind, rule in self.rules.items():
-            _check_rule(kind, rule, self.policy or OffloadPolicy())
+            _check_rule(kind, rule)
         rules = MappingProxyType({ItemType(kind): rule for kind, rule in self.rules.items()})
         object.__setattr__(self, "rules", rules)
 
@@ -149,10 +143,22 @@ class SelectiveCompaction:
         """Whether nobody wrote the rules."""
         return self.rules is _DEFAULT_RULES
 
+    def check_policy(self, policy: OffloadPolicy) -> None:
+        """Raise ``ConfigError`` if a rule that somebody wrote evicts a type that ``policy`` keeps."""
+        if self.has_default_rules:
+            return
+        for kind, rule in self.rules.items():
+            if kind in _ALONE and rule.strategy is not Strategy.KEEP and not policy.type_enabled[kind]:
+                raise ConfigError(
+                    f"rules say {rule.strategy} for {kind}, offload_policy's type_enabled says that it stays: change "
+                    "one of them"
+                )
+
     def plan(
         self,
         items: Sequence[ContextItem],
         *,
+        policy: OffloadPolicy,
         free_tokens: int,
         paths: Mapping[str, str],
         slot: ArchiveSlot | None,
@@ -162,6 +168,7 @@ class SelectiveCompaction:
     ) -> Plan:
         """Free at least ``free_tokens`` (by the counter), type by type; less if there is no more to free.
 
+        ``policy``: what may be evicted, and what is worth a file of its own.
         ``paths`` has the file of every item that may be offloaded (absolute); ``with_placeholder`` returns the item
         with the placeholder that may replace it, and is called only if the decision depends on it. Items that are
         ``staying``, by id, are not evicted, and neither are their exchanges.
@@ -181,21 +188,21 @@ class SelectiveCompaction:
             elif rule.strategy is Strategy.DROP and kind is not ItemType.TOOL_RESULT:
                 moved |= {i.id for i in seen if i.item_type is kind and i.id not in stays}
             else:
-                worth = (i for i in self._old(seen, kind, rule) if i.id not in staying)
+                worth = (i for i in _old(seen, kind, rule, policy) if i.id not in staying)
                 old = (i for i in map(with_placeholder, worth) if i.placeholder is not None)
                 leaving = (Offload.of(i, paths[i.id], f"compaction of {kind}s") for i in old)
                 every = rule.strategy is Strategy.DROP
                 offloads |= {o.item_id: o for o in (leaving if every else _enough(leaving, wanted))}
         return _plan(items, offloads, moved, slot=slot, counter=counter)
 
-    def _old(self, seen: Sequence[ContextItem], kind: ItemType, rule: Rule) -> Iterator[ContextItem]:
-        """The items of a type that may be evicted and are worth a file each, oldest first."""
-        policy = self.policy or OffloadPolicy()
-        keep = rule.keep_recent if rule.strategy is Strategy.TRUNCATE else 0
-        of_kind = [i for i in seen if i.item_type is kind]
-        for item in of_kind[: len(of_kind) - keep]:
-            if policy.should_offload(item):
-                yield item
+
+def _old(seen: Sequence[ContextItem], kind: ItemType, rule: Rule, policy: OffloadPolicy) -> Iterator[ContextItem]:
+    """The items of a type that may be evicted and are worth a file each, oldest first."""
+    keep = rule.keep_recent if rule.strategy is Strategy.TRUNCATE else 0
+    of_kind = [i for i in seen if i.item_type is kind]
+    for item in of_kind[: len(of_kind) - keep]:
+        if policy.should_offload(item):
+            yield item
 
 
 OLD_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=2)})

@@ -119,13 +119,14 @@ class Reduction:
     """Decides what to do next, until the context is as small as ``goal`` says.
 
     ``budget`` and ``calibration`` convert counted tokens to the provider's. ``asks``: there is a model that can be
-    asked for a summary.
+    asked for a summary. ``policy``: what may be evicted.
     """
 
     goal: Goal
     budget: Budget
     calibration: Calibration
     compaction: SelectiveCompaction
+    policy: OffloadPolicy
     counter: TokenCounter
     asks: bool
     _tokens_before: int | None = None
@@ -191,6 +192,7 @@ class Reduction:
             return None
         plan = compaction.plan(
             view.items,
+            policy=self.policy,
             free_tokens=wanted,
             paths=view.paths,
             slot=view.slot,
@@ -249,10 +251,6 @@ class Reduction:
     def _over(self, view: View) -> int:
         return max(0, view.counted_tokens - self.goal.limit)
 
-    @property
-    def _policy(self) -> OffloadPolicy:
-        return self.compaction.policy or OffloadPolicy()
-
     def _largest_readable(self, view: View) -> Plan | None:
         return self._contents(view, [item for item in readable_later(view.items) if item.id not in view.staying])
 
@@ -269,7 +267,7 @@ class Reduction:
         if not (over := self._over(view)):
             return None
         last = LastResort(
-            policy=self._policy, counter=self.counter, with_placeholder=view.with_placeholder, reader=view.reader
+            policy=self.policy, counter=self.counter, with_placeholder=view.with_placeholder, reader=view.reader
         )
         return largest_first(offloads(last), free_tokens=over) or None
 
@@ -280,7 +278,7 @@ class Reduction:
         """Everything that the model has replied to, except for the system prompt and items that must stay."""
         if not self._over(view):
             return None
-        stays = {ItemType.SYSTEM_PROMPT, *(kind for kind in _USERS if not self._policy.type_enabled[kind])}
+        stays = {ItemType.SYSTEM_PROMPT, *(kind for kind in _USERS if not self.policy.type_enabled[kind])}
         pinned = with_exchanges(view.items, view.pinned)
         going = [i for i in seen_items(view.items) if i.item_type not in stays and i.id not in pinned]
         archive = archive_of(going, slot=view.slot, counter=self.counter) if going else None

@@ -11,6 +11,7 @@ from ctxfs.errors import ConfigError, ContextOverflow, PromptTooLong
 from ctxfs.errors.checks import names_settings, require_int, require_kind
 from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import SelectiveCompaction
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.reduction import Done, Goal, Reduction, overflow
 from ctxfs.messages.base import Reply, Usage
 from ctxfs.messages.items import ContextItem
@@ -51,23 +52,26 @@ class Window:
             require_kind("budget", self.budget, Budget, 'a number of tokens, Budget(...), "auto"')
         require_kind("compaction", self.compaction, SelectiveCompaction, "SelectiveCompaction(...)")
         require_kind("summarize", self.summarize, Callable, "a coroutine function from a prompt to a Reply")
-        compacts = self.compaction is not None and self.compaction.policy is None
-        if self.budget is None and (compacts or self.summarize is not None):
+        if self.budget is None and (self.compaction is not None or self.summarize is not None):
             raise ConfigError("a Window without a budget sets no limit, so compaction and summarize have no effect")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowGuard:
-    """A ``Window`` of one model. ``model``: whose tokens the budget counts before the first reply names one."""
+    """A ``Window`` of one model.
+
+    ``model``: whose tokens the budget counts before the first reply names one. ``policy``: what may be evicted at all.
+    """
 
     budget: Budget | None = None
     compaction: SelectiveCompaction = field(default_factory=SelectiveCompaction)
+    policy: OffloadPolicy = field(default_factory=OffloadPolicy)
     summarize: Summarize | None = None
     model: str = ""
 
     @classmethod
-    def of(cls, window: Window, model: str) -> "WindowGuard":
-        """``window`` for ``model``."""
+    def of(cls, window: Window, model: str, policy: OffloadPolicy) -> "WindowGuard":
+        """``window`` for ``model``. Raises ``ConfigError`` for rules that evict what ``policy`` keeps."""
         match window.budget:
             case "auto":
                 budget: Budget | None = Budget.of_model(model)
@@ -76,7 +80,8 @@ class WindowGuard:
             case _:
                 budget = window.budget
         compaction = window.compaction or SelectiveCompaction()
-        return cls(budget=budget, compaction=compaction, summarize=window.summarize, model=model)
+        compaction.check_policy(policy)
+        return cls(budget=budget, compaction=compaction, policy=policy, summarize=window.summarize, model=model)
 
 
 class CountedCall(Protocol):
@@ -184,6 +189,7 @@ class CompactionController:
             budget=budget,
             calibration=self.calibration,
             compaction=self._settings.compaction,
+            policy=self._settings.policy,
             counter=counter,
             asks=asks and self._settings.summarize is not None,
         )

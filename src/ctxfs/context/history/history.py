@@ -92,8 +92,8 @@ class History:
             it fits.
         materialize: stricter limits, for ``arrive`` alone; None: ``preview_above_tokens`` is its limit, too.
         layout: in which form contents are stored in a new session; "text" (the content as it is, which any tool can
-            read) or "envelope" (JSON with its metadata, large contents compressed). A ``Layout`` says from which size
-            on contents are compressed; their files are for ctxfs's own tools then.
+            read) or "envelope" (JSON with its metadata). Nothing is compressed, unless a ``Layout`` says from which
+            size on; the files are for ctxfs's own tools then.
         read_tool: the name of the tool with which the model opens the file that a placeholder names; the first of
             ``tools`` has it. If the framework has a tool of that name that opens files, leave that one out. With
             "context_read" placeholders name that tool, and no other is added.

@@ -9,7 +9,6 @@ from ctxfs.context.entry import EntryRules
 from ctxfs.context.history.views import Api
 from ctxfs.context.history.wire import Body
 from ctxfs.context.settings import (
-    agreed_policy,
     as_window,
     check_keep_recent,
     eviction_rules,
@@ -89,13 +88,17 @@ class HistorySettings:
         priced = priced_at(self.model, self.pricing)
         window = as_window(self.window)
         _check_in_place(window)
-        guard = WindowGuard.of(window, self.model)
+        policy = self.offload_policy or OffloadPolicy()
+        guard = WindowGuard.of(window, self.model, policy)
         object.__setattr__(self, "keep_recent", dict(self.keep_recent or {}))
         object.__setattr__(self, "guard", guard)
-        object.__setattr__(self, "policy", agreed_policy(self.offload_policy, guard.compaction))
+        object.__setattr__(self, "policy", policy)
         object.__setattr__(self, "priced", priced)
         object.__setattr__(self, "preview", preview_rule(self.preview_above_tokens, guard.budget))
-        object.__setattr__(self, "file_layout", as_layout(self.layout))
+        layout = as_layout(self.layout)
+        # A tool of the framework may open the files, so they are compressed only when somebody says so.
+        uncompressed = replace(layout, compress_from_chars=layout.compress_from_chars or 0)
+        object.__setattr__(self, "file_layout", uncompressed)
 
     def may_be_large(self, text: str) -> bool:
         """Whether a new result of this text might be replaced where it is made; it is not counted."""
