@@ -112,7 +112,7 @@ def test_an_exit_of_a_summariser_is_raised_where_the_context_is_used(tmp_path: P
         raise error(3)
 
     async def work() -> None:
-        window = Window(Budget(window_tokens=2_500, reply_tokens=100), summarize=ends, model="a-model")
+        window = Window(Budget(window_tokens=2_500, reply_tokens=100), summarize=ends)
         context = Context(_ID, root_path=tmp_path, window=window)
         await context.open()
         for number in range(20):

@@ -229,5 +229,5 @@ def test_one_threshold_is_agreed_on() -> None:
     assert policy_with(None, None) == OffloadPolicy()
     assert policy_with(STAYS, 9) == OffloadPolicy(token_threshold=9, type_enabled={"tool_result": False})
     assert policy_with(LARGE_ONLY, 50_000) == LARGE_ONLY
-    with pytest.raises(ConfigError, match="offload_token_threshold is 100, .* of offload_policy 50000"):
+    with pytest.raises(ConfigError, match=r"offload_token_threshold is 100, .* of offload_policy 50000"):
         policy_with(LARGE_ONLY, 100)

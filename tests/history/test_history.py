@@ -33,6 +33,7 @@ from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.events import ContextEvent, Evicted, Offloaded, OffloadFailed
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
 from ctxfs.lab.replay.explanation import Explanation, explain
 from ctxfs.messages.base import Reply
@@ -213,6 +214,26 @@ def test_the_window_is_guarded_without_moving_a_message(tmp_path: Path) -> None:
         over = history.rewrite(stays, branch="b")
         assert over.overflow is not None
         assert not over
+
+
+KEEPS_RESULTS = OffloadPolicy(type_enabled={"tool_result": False})
+
+
+def test_what_the_policy_keeps_stays_even_when_the_window_is_full(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, pricing=None, window=6_000, offload_policy=KEEPS_RESULTS) as history:
+        edits = history.rewrite(conversation(8))
+        assert edits.overflow is not None
+        assert not edits
+
+
+@pytest.mark.parametrize("policy", [KEEPS_RESULTS, OffloadPolicy(token_threshold=100_000)], ids=["type", "size"])
+def test_what_the_policy_keeps_is_not_previewed(tmp_path: Path, policy: OffloadPolicy) -> None:
+    large = big(1, 2_000)
+    parts = [Part("user", "go", "u"), *exchange(1, large)]
+    for name, allowed in (("kept", policy), ("previewed", None)):
+        with History(name, root_path=tmp_path, offload_policy=allowed) as history:
+            assert bool(history.rewrite(parts)) is (allowed is None)
+            assert (history.arrive(large, tool="Read", call_id="c9") == large) is (allowed is not None)
 
 
 def test_a_reply_that_does_not_fit_is_replaced_part_by_part(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ctxfs.agent.telemetry.telemetry import Telemetry
-from ctxfs.context.settings import as_window, check_pinned_users, policy_with
+from ctxfs.context.settings import as_window, check_limits, check_pinned_users, check_preview, policy_with
 from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import names_settings, require_bool, require_int, require_kind
 from ctxfs.eviction.budget import Budget
@@ -20,9 +20,8 @@ from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, check_preview_above
+from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 from ctxfs.eviction.window import Auto, Summarize, Window
-from ctxfs.messages.items import ItemType
 from ctxfs.messages.messages import Content, ToolCall
 from ctxfs.messages.names import Layout, LayoutName, as_layout
 from ctxfs.session.filesystem import ContextFileSystem
@@ -228,7 +227,6 @@ class AgentConfig:
         for root in self.read_roots:
             if not isinstance(root, str | Path):
                 raise ConfigError(f"read_roots has {root!r} in it: use paths")
-        check_preview_above(self.preview_above_tokens)
         self._check_storing()
         if self.bash is not None:
             self.bash.check_approval(asks_first=self.approve is not None)
@@ -279,19 +277,8 @@ class AgentConfig:
         compaction.check_policy(self.policy)
         check_pinned_users(compaction, self.pin_user_messages)
         if self.materialize is not None:
-            self._check_limit("materialize")
-
-    def _check_limit(self, name: str) -> None:
-        """Raise ``ConfigError`` if the policy forbids what the setting ``name`` evicts by a limit of its own."""
-        if not self.policy.type_enabled[ItemType.TOOL_RESULT]:
-            raise ConfigError(f"{name} evicts tool results, but type_enabled says that they stay: change one of them")
-        threshold = self.policy.threshold(ItemType.TOOL_RESULT)
-        if threshold:
-            raise ConfigError(
-                f"{name} has its own limits for tool results, but those of at most {threshold:,} tokens may not be "
-                "evicted: leave out the threshold, or let it govern the other types alone, with "
-                'OffloadPolicy(token_threshold=..., type_thresholds={"tool_result": 0})'
-            )
+            check_limits("materialize", self.policy)
+        check_preview(self.preview_above_tokens, self.policy, decides="" if self.materialize is None else "materialize")
 
     @property
     def file_layout(self) -> Layout:

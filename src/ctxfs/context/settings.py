@@ -73,8 +73,9 @@ class ContextSettings:
         asked = (guard.budget, priced, self.eager)
         if self.offload_policy is not None and self.offload_enabled and all(rule is None for rule in asked):
             raise ConfigError("offload_policy has no effect: window, pricing and eager, which ask it, are off")
-        if self.eager is not None and not policy.type_enabled[ItemType.TOOL_RESULT]:
-            raise ConfigError("eager evicts tool results, but type_enabled says that they stay: change one of them")
+        if self.eager is not None:
+            check_results_may_leave("eager", policy)
+        check_preview(self.preview_above_tokens, policy, decides="" if self.eager is None else "eager")
         check_pinned_users(guard.compaction, self.pins.user_messages)
         rule = preview_rule(self.preview_above_tokens, guard.budget)
         previews = self.offload_enabled and self.eager is None
@@ -128,9 +129,40 @@ def check_pinned_users(compaction: SelectiveCompaction, pin_user_messages: bool)
     )
 
 
-def preview_rule(preview_above_tokens: int | None, budget: Budget | None) -> PreviewRule | None:
-    """From which size on new results are previewed; None: never. Raises ``ConfigError`` for what cannot work."""
+def check_results_may_leave(name: str, policy: OffloadPolicy) -> None:
+    """Raise ``ConfigError`` if the setting ``name`` evicts tool results, which ``policy`` keeps."""
+    if not policy.type_enabled[ItemType.TOOL_RESULT]:
+        raise ConfigError(
+            f"{name} evicts tool results, but offload_policy's type_enabled says that they stay: change one of them"
+        )
+
+
+def check_limits(name: str, policy: OffloadPolicy) -> None:
+    """Raise ``ConfigError`` if ``policy`` forbids what the setting ``name`` evicts by limits of its own."""
+    check_results_may_leave(name, policy)
+    if threshold := policy.threshold(ItemType.TOOL_RESULT):
+        raise ConfigError(
+            f"{name} has its own limits for tool results, but offload_policy or offload_token_threshold keeps those of "
+            f"at most {threshold:,} tokens: leave out the threshold, or let it govern the other types alone, with "
+            'OffloadPolicy(token_threshold=..., type_thresholds={"tool_result": 0})'
+        )
+
+
+def check_preview(preview_above_tokens: int | None, policy: OffloadPolicy, *, decides: str = "") -> None:
+    """Raise ``ConfigError`` for a limit of somebody's own that has no effect.
+
+    ``decides``: the setting that decides about new results in its place; "": none does.
+    """
     check_preview_above(preview_above_tokens)
+    if preview_above_tokens in (None, DEFAULT_PREVIEW_ABOVE_TOKENS):
+        return
+    if decides:
+        raise ConfigError(f"preview_above_tokens has no effect: {decides} decides about new results, so leave it out")
+    check_results_may_leave("preview_above_tokens", policy)
+
+
+def preview_rule(preview_above_tokens: int | None, budget: Budget | None) -> PreviewRule | None:
+    """From which size on new results are previewed; None: never."""
     if preview_above_tokens is None:
         return None
     window_tokens = None if budget is None else budget.window_tokens

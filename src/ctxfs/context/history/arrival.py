@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from ctxfs.context.history.view import Decision
 from ctxfs.eviction.eager import EagerPolicy
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.incoming import Incoming, new_item
 from ctxfs.messages.messages import Content, ToolMessage
 from ctxfs.messages.names import NameAllocator
@@ -19,14 +20,15 @@ def arriving(
     stub: Content | None,
     full_bytes: int,
     names: NameAllocator,
-    policy: EagerPolicy | None,
+    eager: EagerPolicy | None,
+    policy: OffloadPolicy,
     path_of: Callable[[str], str],
     counter: TokenCounter,
 ) -> Decision | None:
     """The decision about a new result; None: it stays as it is.
 
-    ``stub``: what another library has already put in its place, so that it must be stored in any case; None: ``policy``
-    decides, or the result stays. ``full_bytes``: see ``ContextItem``.
+    ``stub``: what another library has already put in its place, so that it must be stored in any case; None: ``eager``
+    decides, if ``policy`` allows the result to leave. ``full_bytes``: see ``ContextItem``.
     """
     incoming = Incoming(message=ToolMessage(key.call_id, tool, content), full_bytes=full_bytes)
     item_id, name = names.allocate(*incoming.id_request)
@@ -34,10 +36,12 @@ def arriving(
     if stub is not None:
         replacement, tokens, reason = stub, count_content(counter, stub), "another library replaced it"
     else:
-        eager = None if policy is None else policy.decide(item, path_of=path_of, counter=counter)
-        if eager is None:
+        if eager is None or not policy.allows(item.item_type, item.content_tokens):
             return None
-        item, offload = eager.item, eager.offload
+        leaving = eager.decide(item, path_of=path_of, counter=counter)
+        if leaving is None:
+            return None
+        item, offload = leaving.item, leaving.offload
         replacement, tokens, reason = offload.placeholder, offload.tokens_after, offload.reason
     decided = decided_at_source(key, item, replacement, tokens, reason=reason, tool=tool)
     return Decision(contents=(item,), decided=(decided,))

@@ -138,7 +138,12 @@ class HistoryCore:
         reader = self._settings.read_tool
         readers = reading_tools(tools or [tool.name for tool in self.tools], reader=reader)
         preview = Preview(rule=rule, tools=readers, reader=reader)
-        large = [item for item in kept.view.unseen_results() if preview.is_over(item)]
+        allows = self._settings.policy.allows
+        large = [
+            item
+            for item in kept.view.unseen_results()
+            if allows(item.item_type, item.content_tokens) and preview.is_over(item)
+        ]
         path_of_item = kept.view.transcript.path_of
         return Plan(offloads=tuple(preview.offload(item, path_of_item(item), self.counting) for item in large))
 
@@ -157,7 +162,8 @@ class HistoryCore:
                 stub=stub,
                 full_bytes=full_bytes,
                 names=self._free_names(),
-                policy=self._settings.at_source([tool.name for tool in self.tools]),
+                eager=self._settings.at_source([tool.name for tool in self.tools]),
+                policy=self._settings.policy,
                 path_of=partial(path_of, self.fs.base),
                 counter=self.counting,
             )

@@ -11,6 +11,8 @@ from ctxfs.context.history.wire import Body
 from ctxfs.context.settings import (
     as_window,
     check_keep_recent,
+    check_limits,
+    check_preview,
     eviction_rules,
     preview_rule,
     priced_at,
@@ -90,6 +92,9 @@ class HistorySettings:
         _check_in_place(window)
         policy = self.offload_policy or OffloadPolicy()
         guard = WindowGuard.of(window, self.model, policy)
+        if self.materialize is not None:
+            check_limits("materialize", policy)
+        check_preview(self.preview_above_tokens, policy)
         object.__setattr__(self, "keep_recent", dict(self.keep_recent or {}))
         object.__setattr__(self, "guard", guard)
         object.__setattr__(self, "policy", policy)
