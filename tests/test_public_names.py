@@ -176,7 +176,7 @@ MEMBERS = {
     """,
     "HistoryConformance": "rewritten",
     "Plan": "archive archive_first first_changed tokens_freed explain",
-    "SelectiveCompaction": "__init__ rules policy",
+    "SelectiveCompaction": "__init__ rules",
     "Comparison": "arms tasks repeats spent_usd against unplayed meets text",
     "Against": "arm base tasks pairs arm_solved base_solved better worse arm_usd base_usd is_shown sentence",
 }

@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ctxfs.context.entry import EntryRules
 from ctxfs.context.history.views import Api
