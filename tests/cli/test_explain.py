@@ -96,6 +96,24 @@ def test_it_tells_why_each_item_left_or_stays(explain: Explain, tmp_path: Path) 
     assert "3 replies ago" in text
 
 
+def test_of_one_item_it_says_what_its_eviction_saved_and_cost(explain: Explain, tmp_path: Path) -> None:
+    async def session() -> None:
+        await (await made(tmp_path, pricing=EvictionPricing())).close()
+
+    anyio.run(session)
+    told = {item["item_id"]: item for item in as_json(explain)["items"]}
+    gone = told["call_3"]
+    text = explain("last", "call_3")[1].decode()
+    assert f"3 calls since then would each have carried {gone['tokens_freed']:,} tokens more" in text
+    assert f"about {gone['saved']:,.0f} input tokens saved" in text
+    assert f"about {gone['rewriting']:,.0f} input tokens" in text
+    assert re.search(r"read back since then: never; expected of such an item in as many calls: \d\.\d times", text)
+    stays = explain("last", "call_7")[1].decode()
+    assert f"keeping it costs about {told['call_7']['rent']:,.0f} input tokens" in stays
+    assert re.search(r"would cost about [\d,]+", stays)
+    assert "keeping it" not in explain("last", "msg_001")[1].decode()
+
+
 def test_it_knows_the_rules_that_the_session_was_opened_with(explain: Explain, tmp_path: Path) -> None:
     async def session(**settings: Any) -> tuple[str, Plan]:
         context = await made(tmp_path, **settings)

@@ -1,5 +1,6 @@
 """``explain`` as a function: what ``ctxfs explain`` prints, as a value, of a session that is open in any way."""
 
+from math import log
 from pathlib import Path
 
 import pytest
@@ -7,11 +8,18 @@ import pytest
 from ctxfs import Context, ContextFileSystem, ItemType
 from ctxfs.errors import SessionClosed
 from ctxfs.eviction import EvictionPricing
-from ctxfs.lab import Explanation, explain
-from ctxfs.messages import Prices, Usage
+from ctxfs.eviction.economics.features import ItemKind
+from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.lab import ExplainedItem, Explanation, explain
+from ctxfs.messages import ContentRange, Prices, Usage
 from ctxfs.messages.rates import planning_prices
 
 pytestmark = pytest.mark.anyio
+
+WITHOUT_RISK = EvictionParameters(read_back_weight=0.0, cover=0.0)
+LARGE = "a line of a file that is large\n" * 500
+
+_Explained = tuple[dict[str, ExplainedItem], dict[str, ExplainedItem]]
 
 
 async def made(root: Path) -> Context:
@@ -47,6 +55,81 @@ async def test_it_says_of_each_item_where_it_is_and_why(tmp_path: Path) -> None:
     assert explained.effect.net_usd is None
     assert explained.billed.calls == 0
     assert not explained.next
+
+
+async def test_it_says_what_the_eviction_of_an_item_saved_and_cost(tmp_path: Path) -> None:
+    context = await made(tmp_path)
+    source = ContentRange(item_id="call_0", path="stored/call_0", first_line=1, last_line=9)
+    for number, sources in ((3, {"call_3": source}), (4, {})):
+        call = {"type": "tool_use", "id": f"call_{number}", "name": "Read", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"call_{number}", "content": "0 of it\n" * 9}
+        await context.add({"role": "assistant", "content": [call]})
+        await context.add({"role": "user", "content": [result]}, sources=sources)
+        await context.messages()
+    await context.close()
+    explained = await reopened(tmp_path, context.session_id, read_only=True)
+    items = {item.item_id: item for item in explained.items}
+    gone = items["call_0"]
+    freed = gone.tokens_freed
+    assert freed == (gone.content_tokens or 0) - gone.tokens > 0
+    assert (gone.replies_since, gone.saved) == (3, pytest.approx(0.1 * freed * 3))
+    assert gone.read_backs == 1
+    assert gone.read_backs_expected is None  # no price decided
+    assert (items["call_1"].read_backs, items["call_3"].tokens_freed) == (0, None)
+    rewriting = sum(item.rewriting or 0 for item in explained.items)
+    assert rewriting == pytest.approx(explained.effect.rewriting)
+    assert sum(item.saved or 0 for item in explained.items) == pytest.approx(explained.effect.saved)
+
+
+def _call(call_id: str, name: str, **arguments: str) -> dict[str, object]:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+
+
+def _result(call_id: str, content: str) -> dict[str, object]:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content}
+
+
+async def _after_an_hour(root: Path, calls: list[dict[str, object]], results: list[dict[str, object]]) -> _Explained:
+    """The items, before and after they left by price, since the cache had expired."""
+    now = [1_000_000.0]
+    async with Context(
+        root_path=root, pricing=EvictionPricing(clock=lambda: now[0], parameters=WITHOUT_RISK)
+    ) as context:
+        await context.add({"role": "user", "content": "go"}, {"role": "assistant", "content": calls})
+        await context.add({"role": "user", "content": results}, {"role": "assistant", "content": "I see."})
+        await context.add({"role": "user", "content": "go on"})
+        before = {item.item_id: item for item in (await explain(context.fs)).items}
+        now[0] += 3_600
+        await context.request(cache=False)
+        await context.add({"role": "assistant", "content": "done"}, {"role": "user", "content": "more"})
+        return before, {item.item_id: item for item in (await explain(context.fs)).items}
+
+
+def _expected(kind: ItemKind, item: ExplainedItem) -> object:
+    """The read-backs to expect within a call of an item that was two calls old."""
+    assert item.content_tokens is not None
+    return pytest.approx(WITHOUT_RISK.hazard(kind, item.content_tokens) * log(3 / 2), rel=0.2)
+
+
+async def test_it_says_what_was_expected_of_an_item_that_left_by_its_price(tmp_path: Path) -> None:
+    before, after = await _after_an_hour(
+        tmp_path, [_call("call_0", "Bash", command="cat a.py")], [_result("call_0", LARGE)]
+    )
+    staying = before["call_0"]
+    assert staying.tokens_freed is None
+    assert staying.rent is not None
+    assert staying.rent > 0
+    assert staying.risk == 0.0
+    gone = after["call_0"]
+    assert gone.replies_since == 1
+    assert gone.read_backs_expected == _expected(ItemKind.FILE, gone)
+
+
+async def test_the_read_backs_of_a_result_are_unknown_if_its_call_is_in_a_file(tmp_path: Path) -> None:
+    calls = [_call("call_0", "Write", path="a", content=LARGE), _call("call_1", "Bash", command="cat a.py")]
+    _, after = await _after_an_hour(tmp_path, calls, [_result("call_0", "ok"), _result("call_1", LARGE)])
+    assert after["call_1"].replies_since == 1
+    assert after["call_1"].read_backs_expected is None
 
 
 async def test_reading_only_writing_and_a_context_that_goes_on_are_explained_alike(tmp_path: Path) -> None:

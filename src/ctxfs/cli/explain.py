@@ -159,6 +159,8 @@ async def _explain_item(fs: ContextFileSystem, explained: Explanation, given: st
     out = console()
     if found is not None:
         out.print(label(_headline(found, is_next=is_next)), style="bold", soft_wrap=True)
+        for line in _figures(found):
+            out.print(for_terminal(line))
     print_changes(without_settled(fs, changes, undone), undone)
 
 
@@ -170,6 +172,32 @@ def _headline(item: ExplainedItem, *, is_next: bool) -> str:
         size = f"{size} of {item.content_tokens:,}"
     following = "; it is evicted next" if is_next else ""
     return f"{item.item_id}  {name}, {item.place}, {size}: {item.why}{following}"
+
+
+def _figures(item: ExplainedItem) -> list[str]:
+    """What an item's eviction saved and cost, or what keeping it costs and its absence would."""
+    if item.tokens_freed is not None:
+        return _since_it_left(item)
+    if item.rent is None or item.risk is None:
+        return []
+    line = (
+        f"with each call, keeping it costs about {item.rent:,.0f} input tokens; without it, the read-backs to expect "
+    )
+    line += f"would cost about {item.risk:,.0f}"
+    if item.ripe_in_calls:
+        line += f": in about {item.ripe_in_calls:,.0f} calls less than keeping it"
+    return [line]
+
+
+def _since_it_left(item: ExplainedItem) -> list[str]:
+    calls = plural(item.replies_since or 0, "call")
+    saved = f"{calls} since then would each have carried {item.tokens_freed or 0:,} tokens more: "
+    saved += f"about {item.saved or 0:,.0f} input tokens saved"
+    rewriting = f"its share of caching again what followed it: about {item.rewriting or 0:,.0f} input tokens"
+    read_backs = f"read back since then: {item.read_backs or 'never'}"
+    if item.read_backs_expected is not None:
+        read_backs += f"; expected of such an item in as many calls: {item.read_backs_expected:,.1f} times"
+    return [saved, rewriting, read_backs]
 
 
 def _as_dict(explained: Explanation) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Why each item was evicted or kept, what is evicted next, what that saved and what the calls cost: as a value."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import isinf
 
 import anyio.to_thread
@@ -10,6 +10,8 @@ from ctxfs.context.entry import EntryRules, Known
 from ctxfs.context.repair import repaired
 from ctxfs.context.transcript import Transcript
 from ctxfs.eviction.economics.economy import CacheTerms, ModelPricing
+from ctxfs.eviction.economics.features import ItemKind, kind_of_result, program_of
+from ctxfs.eviction.economics.ledger import read_backs_in
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.economics.plans import EvictionDecision
 from ctxfs.eviction.holds import RESTORED_REPLIES
@@ -18,6 +20,7 @@ from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ItemType
+from ctxfs.messages.messages import AssistantMessage, ToolMessage
 from ctxfs.messages.models.prices import Prices
 from ctxfs.messages.names import ENVELOPE, NameAllocator, layout_of
 from ctxfs.messages.rates import ANTHROPIC_RATES
@@ -26,9 +29,10 @@ from ctxfs.session.damaged import counted
 from ctxfs.session.entries import Entry, Place, entries
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.paid import Paid
-from ctxfs.session.records import CallMade, EvictionSet
-from ctxfs.session.timeline.costs import Account, Departure, account
+from ctxfs.session.records import CallMade, EvictionSet, ItemAdded, Record
+from ctxfs.session.timeline.costs import Account, Departure, account_of
 from ctxfs.session.timeline.effect import DEFAULT_RULES, Effect, effect, recorded_rates
+from ctxfs.session.timeline.lives import Lives
 
 _STAYS = {
     ItemType.SYSTEM_PROMPT: "stays: the system prompt is never evicted",
@@ -47,6 +51,11 @@ class ExplainedItem:
     its content took; None: not known. ``left_after_reply``: the model's replies before its eviction, and
     ``replies_since`` the replies since then; None: it was never evicted. ``ripe_in_calls``: the calls until it may be;
     None: unknown.
+
+    Costs are in uncached input tokens, as estimated from token counts. Of an item that was evicted: ``tokens_freed``:
+    what each call since carried less; ``saved``: what that saved; ``rewriting``: its share of what caching again cost;
+    ``read_backs`` since then, and ``read_backs_expected`` in as many calls. Of one that could be: what a call pays to
+    keep it, ``rent``, and what its absence would be expected to cost one, ``risk``. None: not of this item, or unknown.
     """
 
     item_id: str
@@ -59,6 +68,13 @@ class ExplainedItem:
     left_after_reply: int | None
     replies_since: int | None
     ripe_in_calls: float | None
+    tokens_freed: int | None = None
+    saved: float | None = None
+    rewriting: float | None = None
+    read_backs: int | None = None
+    read_backs_expected: float | None = None
+    rent: float | None = None
+    risk: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,18 +120,28 @@ async def explain(fs: ContextFileSystem, *, prices: Prices | None = None) -> Exp
         ConfigError: another version recorded the rules, and they cannot be read.
         SessionClosed: ``fs`` is not open.
     """
-    costs = account(await fs.history())
+    records = await fs.history()
+    lives = Lives().take_all(records)
+    costs = account_of(lives)
     rules = fs.state.eviction or DEFAULT_RULES
     plan, decisions = await _next(fs, rules, costs)  # reads the items, and so finds what is damaged
     held = await entries(fs)
     paid = Paid(prices, ttl_s=rules.ttl_s)
+    reasons = _Reasons(
+        rules,
+        costs,
+        figures=_Figures(rules, records, lives, costs),
+        plan=plan,
+        decisions=decisions,
+        restored=fs.state.replies_since_restored(),
+    )
     return Explanation(
         session_id=fs.session_id,
         session_path=fs.base,
         model=costs.model,
         replies=costs.replies,
         context_tokens=_context_tokens(held, costs),
-        items=_Reasons(rules, costs, plan, decisions, fs.state.replies_since_restored()).items(held),
+        items=reasons.items(held),
         next=plan,
         effect=effect(costs, rules, prices=prices),
         billed=_bill(costs.calls, paid),
@@ -185,6 +211,8 @@ class _Reasons:
         self,
         rules: EvictionSet,
         costs: Account,
+        *,
+        figures: "_Figures",
         plan: Plan,
         decisions: Mapping[str, EvictionDecision],
         restored: Mapping[str, int],
@@ -192,6 +220,7 @@ class _Reasons:
         self._rules = rules
         self._restored = restored
         self._costs = costs
+        self._figures = figures
         self._due = {offload.item_id for offload in plan.offloads}
         self._decisions = decisions
         self._departures: dict[str, Departure] = {}
@@ -244,7 +273,7 @@ class _Reasons:
         tool_name: str | None = None,
     ) -> ExplainedItem:
         departure, decision = self._departures.get(item_id), self._decisions.get(item_id)
-        return ExplainedItem(
+        explained = ExplainedItem(
             item_id=item_id,
             item_type=item_type,
             tool_name=tool_name,
@@ -255,7 +284,12 @@ class _Reasons:
             left_after_reply=None if departure is None else departure.after_call,
             replies_since=None if departure is None else self._costs.calls_since(departure),
             ripe_in_calls=None if decision is None or isinf(decision.ripe_in_calls) else decision.ripe_in_calls,
+            rent=None if decision is None else decision.rent,
+            risk=None if decision is None else decision.risk,
         )
+        if departure is None or departure.archive is not None:
+            return explained
+        return self._figures.of(explained, departure)
 
     def _why(self, entry: Entry) -> str:
         departure = self._departures.get(entry.item_id)
@@ -284,6 +318,79 @@ class _Reasons:
         if entry.item_type is ItemType.TOOL_RESULT and self._rules.parameters is None:
             return _NO_RULE_STAYS
         return _STAYS.get(entry.item_type, _MESSAGE_STAYS)
+
+
+# What an item's eviction saved and cost ------------------------------------------------------------------------------
+
+
+class _Figures:
+    """What the eviction of one item saved and cost since, and what was expected of it."""
+
+    def __init__(self, rules: EvictionSet, records: Sequence[Record], lives: Lives, costs: Account) -> None:
+        self._costs = costs
+        self._rates = recorded_rates(rules) or ANTHROPIC_RATES
+        self._parameters = None if rules.parameters is None else EvictionParameters.from_mapping(rules.parameters)
+        self._came: dict[str, int] = {}
+        self._programs: dict[str, str] = {}  # by the item of a result: what its call ran in a shell, or ""
+        calls: dict[str, str] = {}
+        for record in records:
+            if not isinstance(record, ItemAdded):
+                continue
+            item = record.item
+            if isinstance(item.message, AssistantMessage):
+                calls.update((call.id, program_of(call.arguments)) for call in item.message.tool_calls)
+            elif isinstance(item.message, ToolMessage) and item.message.tool_call_id in calls:
+                self._programs[item.id] = calls[item.message.tool_call_id]
+        for change in lives.changes:
+            if change.what == "added":
+                self._came[change.item_id] = change.after_call
+            for content in change.contents:  # arguments came with their reply
+                self._came.setdefault(content, self._came.get(change.item_id, change.after_call))
+        self._freed: dict[int, int] = {}  # by the call before which it left
+        for departure in costs.departures:
+            before = self._freed.get(departure.after_call, 0)
+            self._freed[departure.after_call] = before + departure.tokens_freed
+
+    def of(self, item: ExplainedItem, departure: Departure) -> ExplainedItem:
+        """The item with its figures."""
+        rates = self._rates
+        calls = self._costs.calls_since(departure)
+        first = self._costs.requests[departure.after_call] if calls else None
+        rewritten = 0 if first is None else first.rewritten
+        share = departure.tokens_freed / max(1, self._freed[departure.after_call])
+        saved = rates.read * departure.tokens_freed * calls
+        if calls and not departure.sent:
+            saved += (rates.write - rates.read) * departure.tokens_freed
+        read_backs = [
+            back
+            for back in self._costs.read_backs
+            if back.source.item_id == item.item_id and back.after_call > departure.after_call
+        ]
+        return replace(
+            item,
+            tokens_freed=departure.tokens_freed,
+            saved=saved,
+            rewriting=(rates.write - rates.read) * rewritten * share,
+            read_backs=len(read_backs),
+            read_backs_expected=self._expected(item, departure, calls),
+        )
+
+    def _kind_of(self, item: ExplainedItem) -> ItemKind | None:
+        if item.item_type is ItemType.TOOL_INPUT:
+            return ItemKind.ARGUMENTS
+        program = self._programs.get(item.item_id)
+        return None if program is None else kind_of_result(program or item.tool_name or "")
+
+    def _expected(self, item: ExplainedItem, departure: Departure, calls: int) -> float | None:
+        """The read-backs to expect in so many calls since it was evicted; None: the planner had no numbers.
+
+        None also for a result whose call is not in the journal itself, since its reply was large: its kind is unknown.
+        """
+        kind = self._kind_of(item)
+        if self._parameters is None or kind is None:
+            return None
+        age = departure.after_call - self._came.get(item.item_id, departure.after_call) + 1
+        return self._parameters.hazard(kind, departure.tokens_before) * read_backs_in(max(1, age), calls)
 
 
 # What it saved and cost ---------------------------------------------------------------------------------------------
