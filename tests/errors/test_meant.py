@@ -40,7 +40,7 @@ from test_public_names import PUBLIC
         (Budget, {"window": 9}, "Budget has no setting 'window': did you mean 'window_tokens'?"),
         (OffloadPolicy, {"tokens_threshold": 9}, "did you mean 'token_threshold'?"),
         (SelectiveCompaction, {"rule": {}}, "did you mean 'rules'?"),
-        (SelectiveCompaction, {"offload_policy": None}, "did you mean 'policy'?"),
+        (SelectiveCompaction, {"policy": None}, "give offload_policy beside window: it says what may be evicted"),
         (Materialize, {"max_chars": 9}, "did you mean 'max_inline_chars'?"),
         (ChatAnthropic, {"apikey": "x"}, "did you mean 'api_key'?"),
         (tool, {"ephemral": 2}, "tool has no setting 'ephemral': did you mean 'ephemeral'?"),

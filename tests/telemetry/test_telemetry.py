@@ -72,7 +72,7 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 
 
 async def query(collected: Collected, root: Path, turns: Any, *, content: bool = False) -> Agent:
-    settings: Any = {"tools": [chapter], "offload_root_path": root, "session_id": "s1", "eviction": "exact"}
+    settings: Any = {"tools": [chapter], "offload_root_path": root, "session_id": "s1", "pricing": None}
     config = AgentConfig(telemetry=collected.telemetry(content=content), **settings)
     async with Agent(ScriptedModel(turns), config) as agent:
         assert await agent.query("How is the weather?") == "Stormy."

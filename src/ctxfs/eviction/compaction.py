@@ -114,7 +114,9 @@ def as_it_is(item: ContextItem) -> ContextItem:
     return item
 
 
-@names_settings()
+@names_settings(
+    dict.fromkeys(("policy", "offload_policy"), "give offload_policy beside window: it says what may be evicted")
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectiveCompaction:
     """How to make the context smaller without a model.
