@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ctxfs import Context, ContextFileSystem, OffloadPolicy
-from ctxfs.context.settings import as_window, policy_with
+from ctxfs.context.settings import as_window, check_preview, policy_with
 from ctxfs.errors import ConfigError, ContextOverflow
 from ctxfs.eviction import Budget, Evicted, Rule, SelectiveCompaction, Strategy, Window
 from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
@@ -231,3 +231,12 @@ def test_one_threshold_is_agreed_on() -> None:
     assert policy_with(LARGE_ONLY, 50_000) == LARGE_ONLY
     with pytest.raises(ConfigError, match=r"offload_token_threshold is 100, .* of offload_policy 50000"):
         policy_with(LARGE_ONLY, 100)
+
+
+def test_a_limit_of_previews_that_another_setting_decides_is_refused() -> None:
+    with pytest.raises(ConfigError, match="preview_above_tokens has no effect: eager decides about new results"):
+        check_preview(2_000, OffloadPolicy(), decides="eager")
+    with pytest.raises(ConfigError, match="preview_above_tokens evicts tool results, but"):
+        check_preview(2_000, STAYS)
+    check_preview(2_000, OffloadPolicy())
+    check_preview(None, STAYS, decides="eager")
