@@ -145,10 +145,10 @@ def _tools(project: Path) -> list[Tool]:
     @tool("Replace a text that stands once in a file.")
     def edit(path: str, old: str, new: str) -> str:
         file = project / path
-        before = file.read_text()
+        before = file.read_text(encoding="utf-8")
         if before.count(old) != 1:
             raise ValueError(f"{path} has this text {before.count(old)} times, not once")
-        file.write_text(before.replace(old, new))
+        file.write_text(before.replace(old, new), encoding="utf-8")
         return f"{path}: replaced"
 
     return [run, edit]

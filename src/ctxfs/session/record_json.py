@@ -167,10 +167,6 @@ def _convert_tools(values: dict[str, Any]) -> None:
     values["tools"] = tuple(values["tools"])
 
 
-def _convert_shadowed(values: dict[str, Any]) -> None:
-    values["tools"] = tuple(values["tools"])
-
-
 def _convert_request(values: dict[str, Any]) -> None:
     values["breakpoints"] = tuple(values.get("breakpoints", ()))
 
@@ -203,7 +199,7 @@ _CONVERTERS: dict[type, Callable[[dict[str, Any]], None]] = {
     Pinned: _convert_item_ids,
     ContentRemoved: _convert_content_removed,
     SessionTagged: _convert_tagged,
-    Shadowed: _convert_shadowed,
+    Shadowed: _convert_tools,
     ToolsDefined: _convert_tools,
     RequestSent: _convert_request,
     CallMade: _convert_call,

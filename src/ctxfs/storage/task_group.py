@@ -34,13 +34,18 @@ class TaskGroup:
 
     def __init__(self) -> None:
         self._group = anyio.create_task_group()
-        self._begun: list[Coroutine[Any, Any, None]] = []
+        self._waiting = set[Coroutine[Any, Any, None]]()  # for their first step
         self._error: BaseException | None = None
 
     def start_soon(self, func: Callable[..., Awaitable[Any]], *args: object) -> None:
         """Run an async function beside the others."""
-        task = self._run(func, args)
-        self._begun.append(task)
+
+        async def run() -> None:
+            self._waiting.discard(task)
+            await self._run(func, args)
+
+        task = run()
+        self._waiting.add(task)
         self._group.start_soon(lambda: task)
 
     def cancel(self) -> None:
@@ -74,7 +79,7 @@ class TaskGroup:
         except cancelled as leaving:
             raised = leaving
         finally:
-            for task in self._begun:
+            for task in self._waiting:
                 task.close()
         first = self._error
         if first is not None and (raised is None or not isinstance(first, Exception)):

@@ -102,8 +102,8 @@ class HistorySettings:
         object.__setattr__(self, "preview", preview_rule(self.preview_above_tokens, guard.budget))
         layout = as_layout(self.layout)
         # A tool of the framework may open the files, so they are compressed only when somebody says so.
-        uncompressed = replace(layout, compress_from_chars=layout.compress_from_chars or 0)
-        object.__setattr__(self, "file_layout", uncompressed)
+        chosen = replace(layout, compress_from_chars=layout.compress_from_chars or 0)
+        object.__setattr__(self, "file_layout", chosen)
 
     def may_be_large(self, text: str) -> bool:
         """Whether a new result of this text might be replaced where it is made; it is not counted."""

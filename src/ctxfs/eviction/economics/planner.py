@@ -103,9 +103,8 @@ class Terms:
         self.price = ledger.read_back_price(prompt_tokens)
         self.weight = ledger.parameters.read_back_weight * self.price  # what a read-back counts
         self.ripe_age = self.weight / rates.read  # of an item whose patience is 1
-        self.seen_once = (
-            None if rates.rewrites_all else self.calls - 1
-        )  # when those were used that only a reply follows
+        # When those were used that only a reply follows.
+        self.seen_once = None if rates.rewrites_all else self.calls - 1
         self._ages: dict[int, _Age] = {}
 
     def at(self, used: int) -> _Age:
