@@ -118,16 +118,16 @@ class _Batch:
 
     def files(self) -> list[NewFile]:
         """The contents, large ones with the index of their blocks."""
-        made = [
-            NewFile(name=file.name, chunks=file, derived=True)
-            for pending in self.commits
-            for file in pending.commit.replacing
-        ]
-        for file in (file for pending in self.commits for file in pending.files):
-            made.append(NewFile(name=file.name, chunks=file))
-            if file.wants_index:
-                made.append(NewFile(name=index_name(file.name), chunks=IndexChunks(file), derived=True))
-        return made
+        replacing: list[NewFile] = []
+        new: list[NewFile] = []
+        for pending in self.commits:
+            for file in pending.commit.replacing:
+                replacing.append(NewFile(name=file.name, chunks=file, derived=True))
+            for file in pending.files:
+                new.append(NewFile(name=file.name, chunks=file))
+                if file.wants_index:
+                    new.append(NewFile(name=index_name(file.name), chunks=IndexChunks(file), derived=True))
+        return [*replacing, *new]
 
     def encode(self) -> bytes:
         """One line for all, so that a power failure leaves all or nothing; called once the files are written.
@@ -139,6 +139,7 @@ class _Batch:
         state = self.state
         stamps = _Stamps(len(state.calls), state.replies, state.changes, self.now, self.change)
         call: object = None
+        records: list[Record] = []
         for pending in self.commits:
             if pending.call is not call:
                 call = pending.call
@@ -146,8 +147,9 @@ class _Batch:
             stored = [file.stored for file in pending.files]
             pending.records = [stamps.put_on(record) for record in (*stored, *pending.commit.records)]
             pending.change = stamps.changes
-        records = [record for pending in self.commits for record in pending.records]
-        self.line = encode_line(self.seq, [*self.preface, *records]) if records else b""
+            records += pending.records
+        if records:
+            self.line = encode_line(self.seq, [*self.preface, *records])
         return self.line
 
 
@@ -164,7 +166,9 @@ class JournalReader:
 
     def resume(self, found: SessionScan) -> None:
         """Continue from the state in which the session was found."""
-        self.state, self._seq, self._end = found.state, found.last_seq, found.log_end
+        self.state = found.state
+        self._seq = found.last_seq
+        self._end = found.log_end
 
     async def catch_up(self) -> tuple[Record, ...]:
         """Take in and return what another process has appended; a torn last line is left for the next time."""
@@ -176,7 +180,8 @@ class JournalReader:
             return ()
         log = scan(appended, last_seq=self._seq, offset=self._end)
         fold(self.state, log.records)
-        self._seq, self._end = log.last_seq, log.end
+        self._seq = log.last_seq
+        self._end = log.end
         return log.records
 
 
@@ -198,7 +203,8 @@ class JournalWriter(JournalReader):
     def begin_line(self, *records: Preface) -> None:
         """Begin the next line with ``records``; of each kind, only the last one given counts."""
         kinds = {type(record) for record in records}
-        self._preface = (*(record for record in self._preface if type(record) not in kinds), *records)
+        kept = [record for record in self._preface if type(record) not in kinds]
+        self._preface = (*kept, *records)
 
     async def opened(self, *records: Opening) -> None:
         """Take in the records of opening the session. They are durable when this returns.
@@ -275,7 +281,8 @@ class JournalWriter(JournalReader):
         """Write them together or, if that fails, one by one, so that one commit's failure does not affect others."""
         for pending in commits:
             if pending.needs is not None and pending.needs.error is not None:
-                pending.error, pending.done = pending.needs.error, True
+                pending.error = pending.needs.error
+                pending.done = True
         commits = [pending for pending in commits if not pending.done]
         if not commits:
             return
@@ -297,7 +304,8 @@ class JournalWriter(JournalReader):
         except Exception as error:  # noqa: BLE001 - raised in its caller
             if len(commits) == 1 or self._begun is not None:
                 for pending in commits:
-                    pending.error, pending.done = error, True
+                    pending.error = error
+                    pending.done = True
                 return
             for alone in commits:
                 await self._write([alone])
@@ -328,8 +336,10 @@ class JournalWriter(JournalReader):
         for pending in batch.commits:
             pending.done = True
         if batch.line:
-            seq, end = batch.seq, self._end + len(batch.line)
-            self._seq, self._end = seq, end
+            end = self._end + len(batch.line)
+            self._seq = batch.seq
+            # Last: after an interrupt before this, `_settle` finds the line in the log, and does all of it again.
+            self._end = end
         self._begun = None
 
     async def settle(self) -> None:
@@ -346,15 +356,16 @@ class JournalWriter(JournalReader):
 
         The state is folded again from the whole log, since an interrupt may have left it half folded.
         """
-        if (begun := self._begun) is None:
+        begun = self._begun
+        if begun is None:
             return False
         try:
             await self._store.acquire()
             log = await self._store.read_log()
         except StorageError as error:
             raise OutcomeUnknown("the last commit", str(error)) from error
-        known, appended = log[: self._end], log[self._end :]
-        if len(known) < self._end or appended not in (b"", begun.line):
+        appended = log[self._end :]
+        if len(log) < self._end or appended not in (b"", begun.line):
             await self._store.release()
             raise SessionLocked(self._session_id, "a writer that took the session over")
         self.state.become(await run_to_completion(lambda: fold(SessionState(), scan(log).records)))
@@ -375,7 +386,10 @@ class JournalWriter(JournalReader):
         to the next writer that opens the session.
         """
         await self.commit(Commit(records=tombstones))
-        await self._store.delete([name for gone in tombstones for name in (gone.name, index_name(gone.name))])
+        names: list[str] = []
+        for gone in tombstones:
+            names += (gone.name, index_name(gone.name))
+        await self._store.delete(names)
 
     async def release(self) -> None:
         """Let another writer in; until ``acquire`` every commit raises ``SessionClosed``."""
@@ -391,7 +405,9 @@ class JournalWriter(JournalReader):
         async with self._turn:
             if self._begun is not None:
                 return None
-            return await self._gained() if await self._store.acquire() else None
+            if not await self._store.acquire():
+                return None
+            return await self._gained()
 
     async def follow(self) -> tuple[Record, ...] | None:
         """While the session is released, take in what others appended, and return it, without taking a lease.
@@ -402,10 +418,14 @@ class JournalWriter(JournalReader):
             return await self._gained()
 
     async def _gained(self) -> tuple[Record, ...] | None:
-        if not self._end:  # a session that was new, and that nobody wrote to: else another process began it
-            return None if await self._store.read_log() else ()
+        if self._end == 0:
+            # Nothing is known of the journal, so any line in it was begun by another process.
+            if await self._store.read_log():
+                return None
+            return ()
+        # From the line break on that ends the last known line: elsewhere, this is not the journal that was released.
         since = await self._store.read_log(self._end - 1)
-        if not since.startswith(b"\n"):  # the end of the last line that is known here
+        if not since.startswith(b"\n"):
             return None
         return self._take_in(since[1:])
 
@@ -422,9 +442,11 @@ class JournalWriter(JournalReader):
         """Write the index, unless it is up to date or the store does without it. Raises ``WriteFailed``."""
         if self._index_seq == self._seq or not self._wants_index:
             return
-        seq, entries = self._seq, list(self.state.stored.values())
+        seq = self._seq  # as it is now: commits may be written while the index is
+        entries = list(self.state.stored.values())
         await self._store.replace(INDEX_NAME, render_index(self._session_id, seq, entries))
-        self._index_seq, self._index_size = seq, len(entries)
+        self._index_seq = seq
+        self._index_size = len(entries)
 
     async def _write_index_if_due(self) -> None:
         changes = len(self.state.stored) - self._index_size
@@ -478,7 +500,8 @@ class _Stamps:
                 self.replies += record.is_reply
             case Replaced() | Removed() if evicts(record):
                 if self._is_new:
-                    self.changes, self._is_new = self.change or self.changes + 1, False
+                    self.changes = self.change or self.changes + 1
+                    self._is_new = False
                 return replace(record, at=self.now, after_call=self.replies, change=self.changes)
             case Replaced() | Removed() | Restored() | Undone() | Pinned():
                 return replace(record, at=self.now, after_call=self.replies)

@@ -252,21 +252,26 @@ class SessionState:
         self.content_stored.add(item.id)
         self.restored[item.id] = self.replies
         back = item.restored("")
-        self.items[item.id] = back if record.token_count is None else replace(back, token_count=record.token_count)
+        if record.token_count is not None:
+            back = replace(back, token_count=record.token_count)
+        self.items[item.id] = back
 
     def check_restorable(self, item_id: str) -> None:
         """Raise ``NotRestorable`` or ``UnknownItem`` unless the item is in the context and its content is stored."""
-        item, stored = self.items.get(item_id), self.stored.get(item_id)
+        item = self.items.get(item_id)
+        stored = self.stored.get(item_id)
         if item is not None and stored is not None:
             return
-        if (gone := self.removed.get(item_id)) is not None:
+        gone = self.removed.get(item_id)
+        if gone is not None:
             raise ContentGone(item_id, str(gone))
         if item is not None and item.destroyed and item.source is not None:
             lines = f"lines {item.source.first_line}-{item.source.last_line} of {item.source.item_id}"
             raise NotRestorable(item_id, f"it only repeats {lines}: restore that item, or read the lines again")
         if item is not None:
             raise NotRestorable(item_id, "its content is not stored by itself: it is in the context")
-        if (archive := self.archived.get(item_id)) is not None:
+        archive = self.archived.get(item_id)
+        if archive is not None:
             raise NotRestorable(item_id, f"its message is in the archive {archive}: read it there")
         if stored is not None:
             raise NotRestorable(item_id, f"it is not a message of the context: read {stored.name}")
@@ -279,7 +284,9 @@ class SessionState:
 
 def evicts(record: Replaced | Removed) -> bool:
     """Whether the record belongs to a change: something was evicted, and can come back."""
-    return record.change >= 0 if isinstance(record, Replaced) else record.archive is not None
+    if isinstance(record, Replaced):
+        return record.change >= 0
+    return record.archive is not None
 
 
 def fold(state: SessionState, records: Iterable[Record]) -> SessionState:

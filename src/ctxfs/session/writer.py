@@ -102,7 +102,9 @@ class SessionWriter:
             await quarantine(self._store, name)
         if found.leftovers:
             await self._store.delete(found.leftovers)
-        started = [self._started(rebuilt=found.recovery.rebuilt_journal)] if found.new else []
+        started: list[SessionStarted] = []
+        if found.new:
+            started.append(self._started(rebuilt=found.recovery.rebuilt_journal))
         opened = self._opened(found.state.epoch)
         self.journal.resume(found)
         if found.orphans:
@@ -114,8 +116,12 @@ class SessionWriter:
         return found.recovery
 
     def _started(self, *, rebuilt: bool) -> SessionStarted:
-        layout, now = self._layout.name, self._clock()
-        return SessionStarted(session_id=self._session_id, started_at=now, layout=layout, rebuilt=rebuilt)
+        return SessionStarted(
+            session_id=self._session_id,
+            started_at=self._clock(),
+            layout=self._layout.name,
+            rebuilt=rebuilt,
+        )
 
     def _opened(self, last_epoch: int) -> WriterOpened:
         """Number this writer: one more than the last number in the journal, or the number that the store gives."""
@@ -146,7 +152,8 @@ class SessionWriter:
 
     async def follow(self) -> tuple[Record, ...] | None:
         """Return the records that others wrote, without a lease. None: the session must be acquired."""
-        if (gained := await self.journal.follow()) is not None:
+        gained = await self.journal.follow()
+        if gained is not None:
             self.names.take(ids_of(gained))
         return gained
 
@@ -229,10 +236,12 @@ class SessionWriter:
             CorruptContent: an item's content is damaged.
 
         """
+        names: list[str] = []
         commits: list[Commit] = []
         joining: Commit | None = None
         if items or beside:
             joining = self._joining(items, eager=eager, saved_chars=saved_chars, removing=removing, beside=beside)
+            names.append("")
             commits.append(joining)
         new_ids = {item.id for item in items}
         # Steps of one item build on each other, so they are one commit.
@@ -240,9 +249,9 @@ class SessionWriter:
         for step in steps:
             by_item.setdefault(step[1].id, []).append(step)
         for item_id, own in by_item.items():
+            names.append(item_id)
             commits.append(self._evicting(own, needs=joining if item_id in new_ids else None))
         outcomes = await self.journal.commit_each(commits)
-        names = [*(() if joining is None else ("",)), *by_item]
         return dict(zip(names, outcomes, strict=True))
 
     def _joining(
@@ -284,7 +293,9 @@ class SessionWriter:
 
     def _evicting(self, steps: Sequence[EvictionStep], *, needs: Commit | None = None) -> Commit:
         """The commit of evictions, which is not written unless ``needs`` is, if that is given."""
-        written = () if needs is None else {file.item_id for file in needs.files}
+        written = set[str]()
+        if needs is not None:
+            written.update(file.item_id for file in needs.files)
         files: dict[str, ContentFile] = {}
         for old, _, _ in steps:
             # An item that only repeats lines of a stored content is not stored a second time.
@@ -302,7 +313,8 @@ class SessionWriter:
         Raises ``CorruptContent`` for an item whose content is damaged.
         """
         refuse_damaged(items)
-        if files := [self._file_for(item, metadata.get(item.id)) for item in items if self._must_store(item)]:
+        files = [self._file_for(item, metadata.get(item.id)) for item in items if self._must_store(item)]
+        if files:
             await self.journal.commit(Commit(files=files))
 
     async def replace(self, items: Sequence[ContextItem], *, reason: str) -> None:
@@ -386,8 +398,9 @@ class SessionWriter:
         """The record of a request that is sent now; ``tools``: None if they are not known."""
         sha256 = "" if tools is None else tools.sha256
         sent = RequestSent(sent_at=self._clock(), breakpoints=tuple(breakpoints), tools=sha256)
-        is_new = tools is not None and sha256 not in self.journal.state.tools
-        return (tools, sent) if tools is not None and is_new else (sent,)
+        if tools is None or sha256 in self.journal.state.tools:
+            return (sent,)
+        return (tools, sent)
 
     def request_sent(self, request: Sequence[ToolsDefined | RequestSent]) -> None:
         """Begin the next line of the journal with ``request``: the context as it stands; see ``RequestSent``."""
@@ -395,7 +408,8 @@ class SessionWriter:
 
     def status_sent(self, status: str) -> None:
         """Record that the request of ``request_sent`` carries ``status`` too."""
-        if (sent := self.journal.request_to_write() or self.journal.state.request) is not None:
+        sent = self.journal.request_to_write() or self.journal.state.request
+        if sent is not None:
             self.journal.begin_line(replace(sent, status=status))
 
     async def record(self, records: Sequence[Record]) -> None:
