@@ -109,7 +109,10 @@ class Pending:
             raise Unrecorded(session_id, tuple(self.items)) from self.error
 
     def _noted(self) -> list[Beside]:
-        return [record for records in self.beside.values() for record in records]
+        noted: list[Beside] = []
+        for records in self.beside.values():
+            noted += records
+        return noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +158,12 @@ async def carry_out(
         SessionError: nothing was recorded: another event loop has the session.
 
     """
-    pending = Pending() if pending is None else pending
-    eager = [Step(one.offload, items[i], evicted(items[i], one.offload)) for i, one in pending.leaving.items()]
+    if pending is None:
+        pending = Pending()
+    eager: list[Step] = []
+    for item_id, leaving in pending.leaving.items():
+        item = items[item_id]
+        eager.append(Step(leaving.offload, item, evicted(item, leaving.offload)))
     steps = [step for step in steps_of(plan.offloads, items) if step.new.id not in pending.leaving]
     applied = Applied()
     if pending or steps:
@@ -203,9 +210,10 @@ async def _written(steps: Sequence[Step], eager: Sequence[Step], fs: ContextFile
             events += _events(step, own_change, fs)
         elif isinstance(failure, StorageError) and failure is not refused:
             events.append(OffloadFailed(item_id=step.planned.item_id, error=failure))
-    for step in eager if refused is None else ():
-        done.append(step)
-        events += _events(step, change, fs)
+    if refused is None:
+        for step in eager:
+            done.append(step)
+            events += _events(step, change, fs)
     return Applied(
         items=tuple({step.new.id: step.new for step in done}.values()),
         left=tuple([step.old.id for step in done]),
@@ -269,14 +277,23 @@ def _place_of(going: Collection[str], items: Sequence[ContextItem]) -> str | Non
     If that would put a reply first, which providers refuse, the archive takes the place of the first item instead.
     """
     places = [n for n, item in enumerate(items) if item.id in going]
-    left = (i.item_type for i in items[: places[-1]] if i.id not in going and i.item_type != ItemType.SYSTEM_PROMPT)
-    place = places[0] if next(left, None) == ItemType.ASSISTANT_MESSAGE else places[-1]
-    return next((item.id for item in items[place:] if item.id not in going), None)
+    place = places[-1]
+    for item in items[:place]:
+        if item.id not in going and item.item_type != ItemType.SYSTEM_PROMPT:
+            if item.item_type == ItemType.ASSISTANT_MESSAGE:
+                place = places[0]
+            break
+    for item in items[place:]:
+        if item.id not in going:
+            return item.id
+    return None
 
 
 def evicted(item: ContextItem, offload: Offload) -> ContextItem:
     """``item`` as the context holds it once ``offload`` is durable."""
-    content = offload.placeholder if isinstance(item.message, ToolMessage) else offload.content or offload.placeholder
+    content: Content = offload.placeholder
+    if offload.content and not isinstance(item.message, ToolMessage):
+        content = offload.content
     # Once a reply was evicted, none of its arguments can be evicted again.
     trimmed = _calls_in(content) if isinstance(item.message, AssistantMessage) else ()
     return item.offloaded_to(offload.path, content, offload.tokens_after, trimmed=trimmed)
@@ -315,6 +332,7 @@ def _events(step: Step, change: int, fs: ContextFileSystem) -> tuple[ContextEven
         reason=planned.reason,
         change=change_id(change),
     )
-    if old.source is not None or old.offloaded or old.id not in fs.state.stored:  # it repeats lines, or was erased
+    # Its content was stored earlier, is repeated from another's, or was erased.
+    if old.source is not None or old.offloaded or old.id not in fs.state.stored:
         return (gone,)
     return (Offloaded(item_id=old.id, path=planned.path, tokens=old.content_tokens), gone)

@@ -95,8 +95,9 @@ class EntryRules:
 
     def short_of(self, item_id: str, names: NameAllocator) -> str | None:
         """The name that a placeholder gives instead of the path; None: the path, for files that any tool can read."""
-        wanted = self.pricing is not None and self.pricing.short_placeholders and not self.by_path
-        return short_name(item_id) if wanted and not names.layout.raw else None
+        if self.pricing is None or not self.pricing.short_placeholders or self.by_path or names.layout.raw:
+            return None
+        return short_name(item_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +168,8 @@ def _entered(item: ContextItem, draft: Known, rules: EntryRules) -> Entry:
     if rules.eager is not None and rules.policy.allows(item.item_type, item.content_tokens):
         leaving = rules.eager.decide(item, path_of=partial(path_of, rules.base), counter=rules.counter)
     if leaving is not None:
-        item, options = leaving.item, EvictionOptions(trims=trims)
+        item = leaving.item
+        options = EvictionOptions(trims=trims)
     else:
         options = _options(item, trims, brought, draft, rules)
     check_types(item)
@@ -200,7 +202,8 @@ def _read(item: ContextItem, draft: Known, rules: EntryRules) -> tuple[tuple[Tri
 
     None for the latter: the result is not evicted by its price.
     """
-    message, pricing = item.message, rules.pricing
+    message = item.message
+    pricing = rules.pricing
     if pricing is None:
         return (), None
     if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
@@ -208,7 +211,9 @@ def _read(item: ContextItem, draft: Known, rules: EntryRules) -> tuple[tuple[Tri
     brought = _bring([text_of(message.content)], draft, rules)
     if not isinstance(message, ToolMessage) or message.tool_name in rules.exact:
         return (), None
-    return (), brought if rules.policy.allows(item.item_type, item.content_tokens) else None
+    if not rules.policy.allows(item.item_type, item.content_tokens):
+        return (), None
+    return (), brought
 
 
 def _bring(texts: Sequence[str], draft: Known, rules: EntryRules) -> Brought:
@@ -285,7 +290,9 @@ def _argument_blocks(large: Mapping[str, Any]) -> tuple[Block, ...]:
 def _mentions(entries: Entries, tokens: int, *, rules: EntryRules) -> str:
     """What a placeholder for content of ``tokens`` tokens mentions."""
     budget = min(digest_budget(tokens, rules.digest_tokens), int(_DIGEST_SHARE * tokens))
-    return mentions(entries.found, budget_tokens=budget, counter=rules.counter) if budget > 0 else ""
+    if budget <= 0:
+        return ""
+    return mentions(entries.found, budget_tokens=budget, counter=rules.counter)
 
 
 # Placeholders --------------------------------------------------------------------------------------------------------
@@ -300,7 +307,9 @@ def _options(
     Everything else (None) is described.
     """
     if isinstance(item.message, AssistantMessage):
-        return EvictionOptions(trims=trims) if trims else NO_OPTIONS
+        if not trims:
+            return NO_OPTIONS
+        return EvictionOptions(trims=trims)
     path = path_of(rules.base, item.name)
     counter = rules.counter
     pricing = rules.pricing

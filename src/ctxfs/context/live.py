@@ -168,7 +168,8 @@ class LiveTranscript:
         if self._agrees:
             return
         await self.fs.writer.settle()
-        before, pending = self.transcript, self.pending
+        before = self.transcript
+        pending = self.pending
         counter = self.rules.counter
         self.begin()
         pending.settle(self.fs.state)
@@ -224,7 +225,10 @@ class LiveTranscript:
                 if len(incoming) > 1:
                     draft.take(entry)
             names = self.fs.writer.names
-            if all(names.is_free(item_id) for entry in entries for item_id in entry.new_ids):
+            new_ids: list[str] = []
+            for entry in entries:
+                new_ids += entry.new_ids
+            if all(map(names.is_free, new_ids)):
                 return entries
 
     async def take(
@@ -256,10 +260,16 @@ class LiveTranscript:
         if durable and (not self._settings.one_commit_a_turn or _ends_turn(entries)):
             await self.record_new()
         for entry in entries:
-            item = entry.item
-            if (source := item.source) is not None:
-                lines = {"first_line": source.first_line, "last_line": source.last_line}
-                self.notices.emit(ContentReadBack(item_id=source.item_id, tokens=item.content_tokens, **lines))
+            source = entry.item.source
+            if source is not None:
+                self.notices.emit(
+                    ContentReadBack(
+                        item_id=source.item_id,
+                        tokens=entry.item.content_tokens,
+                        first_line=source.first_line,
+                        last_line=source.last_line,
+                    )
+                )
         return tuple(self.transcript.items[entry.item.id] for entry in entries)
 
     async def record(self) -> None:
@@ -309,10 +319,12 @@ class LiveTranscript:
 
     def _log_stays(self) -> None:
         """Log why nothing is evicted, item by item."""
-        if _log.isEnabledFor(logging.DEBUG) and (economy := self.transcript.economy) is not None:
-            for one in economy.decisions():
-                text = "session %s: %s (%s tokens, %.0f calls old): %s"
-                _log.debug(text, self.fs.session_id, one.item_id, f"{one.tokens:,}", one.age_calls, one.why)
+        economy = self.transcript.economy
+        if economy is None or not _log.isEnabledFor(logging.DEBUG):
+            return
+        for one in economy.decisions():
+            text = "session %s: %s (%s tokens, %.0f calls old): %s"
+            _log.debug(text, self.fs.session_id, one.item_id, f"{one.tokens:,}", one.age_calls, one.why)
 
     async def _plan(self, chosen: Sequence[str]) -> Plan:
         """What is due, with the placeholders for ``chosen``; in a thread if writing them takes long."""
@@ -345,7 +357,8 @@ class LiveTranscript:
         if applied.items:
             self.transcript.rewrite(applied.items, applied.left)
             self._warn_of_keep_recent()
-        if (moved := applied.archived) is not None:
+        moved = applied.archived
+        if moved is not None:
             self.transcript.move(moved.item_ids, item=moved.item, before=moved.before)
             self._slot = None
         for event in applied.events:

@@ -77,7 +77,7 @@ class Transcript:
         return item.source.path if item.source else path_of(self._base, item.name)
 
     def with_placeholder(self, item: ContextItem) -> ContextItem:
-        """An item with the placeholder that may replace it, None when it has none; written when it was not before."""
+        """``item``, with the placeholder that may replace it if it has one, which is written now if it was not yet."""
         return self._candidates.written(item)
 
     def parse(self, messages: Iterable[MessageLike]) -> list[Message]:
@@ -129,12 +129,18 @@ class Transcript:
     def chosen(self) -> list[str]:
         """What ``plan`` starts from: ids of items, and of arguments of calls. If it is empty, so is the plan."""
         due = [item_id for _, item_id, _ in self._ephemeral.due()]
-        return due + (self.economy.chosen() if self.economy is not None else [])
+        if self.economy is not None:
+            due += self.economy.chosen()
+        return due
 
     def before_next_eviction(self) -> int | None:
         """How many items precede the first one of the next batch; None: no batch is expected soon."""
-        start = self.economy.next_start() if self.economy is not None else None
-        return None if start is None else next((n for n, item_id in enumerate(self._items) if item_id == start), None)
+        if self.economy is None:
+            return None
+        start = self.economy.next_start()
+        if start is None:
+            return None
+        return next((n for n, item_id in enumerate(self._items) if item_id == start), None)
 
     def unwritten(self, chosen: Iterable[str]) -> list[Placeholder]:
         """The placeholders that must still be written before what was chosen can be evicted."""
@@ -185,7 +191,8 @@ class Transcript:
 
     def enter(self, entry: Entry) -> None:
         """Put an item at the end."""
-        item, message = entry.item, entry.item.message
+        item = entry.item
+        message = item.message
         self._candidates.enter(item, self.path_of(item), entry.options)
         if isinstance(message, AssistantMessage):
             self.open_calls = list(message.tool_calls)
@@ -199,8 +206,10 @@ class Transcript:
             self._ephemeral.entered(item, self._position)
         if self.economy is not None:
             self.economy.entered(item)
-        if isinstance(message, AssistantMessage) and (free := self.holds.replied()) and self.economy is not None:
-            self.economy.pin(self._with_trims(free), pinned=False)
+        if isinstance(message, AssistantMessage):
+            free = self.holds.replied()
+            if free and self.economy is not None:
+                self.economy.pin(self._with_trims(free), pinned=False)
         self._items[item.id] = item
         self._positions[item.id] = self._position
         self._position += 1
@@ -245,13 +254,21 @@ class Transcript:
 
     def _with_trims(self, item_ids: Iterable[str]) -> list[str]:
         """``item_ids``, and the ids under which arguments of replies among them would be stored."""
-        return [one for i in item_ids for one in (i, *(trim.stored.id for trim in self._candidates.trims_of(i)))]
+        ids: list[str] = []
+        for item_id in item_ids:
+            ids.append(item_id)
+            ids += [trim.stored.id for trim in self._candidates.trims_of(item_id)]
+        return ids
 
     def _arguments_of(self, item: ContextItem) -> Mapping[str, Any]:
         """The arguments of the call that ``item`` is the result of; none for anything else."""
-        replies = (one.message for one in self._items.values() if isinstance(one.message, AssistantMessage))
-        calls = (call for reply in replies for call in reply.tool_calls)
-        return next((call.arguments for call in calls if call.id == getattr(item.message, "tool_call_id", None)), {})
+        if isinstance(item.message, ToolMessage):
+            for other in self._items.values():
+                if isinstance(other.message, AssistantMessage):
+                    for call in other.message.tool_calls:
+                        if call.id == item.message.tool_call_id:
+                            return call.arguments
+        return {}
 
     def move(self, item_ids: Collection[str], *, item: ContextItem | None = None, before: str | None = None) -> None:
         """Take items out, and put ``item`` before another one (None: at the end). Costs a copy of the order."""
