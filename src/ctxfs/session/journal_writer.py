@@ -121,8 +121,7 @@ class _Batch:
         replacing: list[NewFile] = []
         new: list[NewFile] = []
         for pending in self.commits:
-            for file in pending.commit.replacing:
-                replacing.append(NewFile(name=file.name, chunks=file, derived=True))
+            replacing += [NewFile(name=file.name, chunks=file, derived=True) for file in pending.commit.replacing]
             for file in pending.files:
                 new.append(NewFile(name=file.name, chunks=file))
                 if file.wants_index:
