@@ -1,4 +1,4 @@
-"""Measure what docs/evidence.md says again, without a model and without a key, and fail where it is not so any more.
+"""Measure what docs/evidence.md and docs/replay.md say again, without a model, and fail where it is not so any more.
 
     python scripts/evidence.py [--short] [--write]
 
@@ -22,6 +22,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "evidence.md"
 ENVIRONMENT = ROOT / ".venv-frameworks" / "evidence"
+ANSWER_PAGE = ROOT / "docs" / "replay.md"
+"""Its block after ``<!-- replay: billed -->`` is what a terminal of 80 columns shows, without the projects."""
 KIT = "compaction-conformance-kit==0.8.0"
 TOLERANCE = 0.01
 """By what part of it a number may differ."""
@@ -107,6 +109,21 @@ class Measuring:
         elif compares:
             self.wrong += differences(title, PAGE.read_text(), done.stdout)
 
+    def answer(self, recordings: Path) -> None:
+        """Replay the recordings; the page of `ctxfs replay` must show what that prints."""
+        command: list[str | Path] = [sys.executable, "-m", "ctxfs", "replay", recordings]
+        done = subprocess.run(
+            command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "80"}
+        )
+        printed = re.sub(r"(?ms)^project  .*?(?=^check  )", "", done.stdout).rstrip()
+        print(f"\n== {ANSWER_PAGE.name} ==\n\n{printed}\n", flush=True)
+        page = ANSWER_PAGE.read_text()
+        (block,) = re.findall(r"(?s)<!-- replay: billed -->\n```text\n(.*?)\n```", page)
+        if self._writes:
+            ANSWER_PAGE.write_text(page.replace(block, printed))
+        elif not is_same(" ".join(block.split()), " ".join(printed.split())):
+            self.wrong.append(f"{ANSWER_PAGE.name} does not show what `ctxfs replay` prints")
+
 
 def kit_python() -> Path | None:
     """The interpreter of an environment with the kit, which the tests do without; None: it cannot be made."""
@@ -137,6 +154,7 @@ def main() -> int:
     if traces and not given.short:
         replay: list[str | Path] = [sys.executable, "-m", "ctxfs", "replay", Path(traces) / "billed"]
         measuring.section("Billed sessions, replayed", [*replay, "--policies", "--markdown"])
+        measuring.answer(Path(traces) / "billed")
     else:
         skipped.append("billed sessions: CTXFS_TRACES names no folder of recorded sessions, or --short was given")
     python = None if given.short else kit_python()

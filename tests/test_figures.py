@@ -66,6 +66,13 @@ def test_the_readmes_evidence_is_that_of_the_page() -> None:
     assert solved["ctxfs"] == solved["everything is sent"]
 
 
+def test_what_replay_is_shown_to_print_fits_a_terminal() -> None:
+    (block,) = re.findall(
+        r"(?s)<!-- replay: billed -->\n```text\n(.*?)\n```", (ROOT / "docs" / "replay.md").read_text()
+    )
+    assert max(map(len, block.splitlines())) <= 80
+
+
 def test_the_pictures_figures_stand_in_the_readme() -> None:
     picture = (ROOT / "docs" / "images" / "demo.svg").read_text()
     (shown,) = re.findall(r"(\$[\d.]+ instead of \$[\d.]+)", picture)

@@ -113,7 +113,8 @@ def test_files_that_are_skipped_for_one_reason_share_a_line(ctxfs: Command, reco
     assert code == 0
     assert err.count("\n") == 1
     assert err.startswith("skipped, JSON, but in none of the known formats (it has at, turn): ")
-    assert err.endswith(" and 2 more\n")
+    assert err.endswith(" and 3 more\n")
+    assert str(folder) not in err
 
 
 def test_a_folder_of_our_own_sessions_is_for_other_commands(ctxfs: Command, tmp_path: Path) -> None:
@@ -122,7 +123,9 @@ def test_a_folder_of_our_own_sessions_is_for_other_commands(ctxfs: Command, tmp_
     journal.touch()
     code, out, err = ctxfs("replay", tmp_path)
     assert (code, out) == (2, "")
-    assert err == f"ctxfs: {tmp_path} holds sessions of ctxfs itself: see `ctxfs view` and `ctxfs explain`\n"
+    assert err.startswith(
+        f"ctxfs: {tmp_path} holds sessions of ctxfs, which are no recordings: `ctxfs explain SESSION "
+    )
 
 
 def test_the_html_report_is_one_file(ctxfs: Command, recorded: list[Path], tmp_path: Path) -> None:
@@ -248,6 +251,36 @@ def test_the_answer_fits_80_columns_whatever_names_say(
     assert "2.3 times as many turns" in out.replace("\n", " ")
 
 
+def test_sessions_without_a_price_are_not_among_those_that_were_paid(
+    ctxfs: Command, home: Path, recorded: list[Path]
+) -> None:
+    code, out, _ = ctxfs("replay", home / ".codex", recorded[0], "--tokens", "chars4")
+    assert code == 0
+    assert re.match(r"You paid \$0\.\d+ for 1 of 2 sessions; with ctxfs ", out)
+
+
+def test_the_check_has_a_row_for_each_agent_and_marks_what_is_not_reliable(
+    ctxfs: Command, home: Path, tmp_path: Path
+) -> None:
+    told = messages(6)
+    for n, message in enumerate(m for m in told if m["role"] == "assistant"):
+        message["usage"] = {"input_tokens": 1_000 * 2**n, "output_tokens": 40}  # it doubles, whatever was added
+    (tmp_path / "odd.json").write_text(json.dumps({"model": "claude-sonnet-4-5", "messages": told}))
+    code, out, _ = ctxfs("replay", home / ".claude", tmp_path / "odd.json", "--tokens", "chars4")
+    assert code == 0
+    rows = {line[:11].strip(): line for line in out.partition("\ncheck ")[2].splitlines()}
+    assert rows["messages"].endswith("  not reliable")
+    assert not rows["Claude Code"].endswith("reliable")
+
+
+def test_one_answer_has_one_total_however_many_policies(ctxfs: Command, home: Path) -> None:
+    code, out, _ = ctxfs("replay", "--tokens", "chars4", "--policies")
+    assert code == 0
+    (total,) = re.findall(r"with ctxfs it would have been (\$[\d.]+)", " ".join(out.split()))
+    (row,) = [line for line in out.splitlines() if line.startswith("economic (ctxfs)")]
+    assert total in row.split()
+
+
 def test_projects_have_lines_of_their_own(ctxfs: Command, home: Path) -> None:
     for name, project, day in (("one", "/alpha", "2026-02-01"), ("four", "/beta", "2026-03-01")):
         path = home / ".claude" / "projects" / "-p" / f"{name}.jsonl"
@@ -281,7 +314,11 @@ def test_of_a_session_that_names_no_model_no_dollars_are_made_up(ctxfs: Command,
     assert code == 0
     assert re.match(r"With ctxfs the input of 2 sessions costs 0\.\d\d of never evicting; no price is known\.\n", out)
     assert "$0" not in out
-    assert "Anthropic's rates were taken for a model that is not named." in out
+    told = " ".join(out.split())
+    assert (
+        "No price is known of a model that is not named: Anthropic's ratios were taken. Give --model or --rates."
+        in told
+    )
 
 
 def test_tuning_can_be_read_by_programs(ctxfs: Command, recorded: list[Path]) -> None:

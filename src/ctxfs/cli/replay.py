@@ -26,10 +26,9 @@ from ctxfs.lab.replay.tariff import PriceOptions, parse_rates
 from ctxfs.lab.replay.tune import tune_files
 from ctxfs.messages.models.prices import CacheTtl
 from ctxfs.session.content.visible import visible_text as for_terminal
-from ctxfs.storage.log_file import LOG_NAME
 
-_NAMED = 3
-"""The most files that are named for each reason why they are skipped."""
+_NAMED = 2
+"""The most files that are named for each reason why they are skipped, so that the line stays one."""
 
 _Files = Annotated[
     list[Path] | None,
@@ -152,9 +151,6 @@ def _found(paths: Sequence[Path] | None) -> tuple[Path, ...]:
         raise ConfigError(
             "no sessions of Claude Code, Codex, Gemini CLI, Copilot CLI or pi in their folders: name files"
         )
-    for folder in folders:
-        if next(folder.glob(f"*/{LOG_NAME}"), None) is not None:
-            raise ConfigError(f"{folder} holds sessions of ctxfs itself: see `ctxfs view` and `ctxfs explain`")
     return recordings_in(folders)
 
 
@@ -167,9 +163,11 @@ def _report_skipped(skipped: Sequence[Skipped], left_out: Sequence[Path] = ()) -
         reason, _, _ = file.why.removeprefix(f"{file.path}: ").partition("; expected ")
         reasons.setdefault(reason, []).append(file.path)
     for reason, paths in reasons.items():
-        more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
-        named = ", ".join(str(path) for path in paths[:_NAMED])
-        sys.stderr.write(for_terminal(f"skipped, {reason}: {named}{more}\n"))
+        if len(paths) > _NAMED:
+            told = f"{', '.join(path.name for path in paths[:_NAMED])} and {len(paths) - _NAMED:,} more"
+        else:
+            told = ", ".join(str(path) for path in paths)
+        sys.stderr.write(for_terminal(f"skipped, {reason}: {told}\n"))
 
 
 def _print(text: str) -> None:

@@ -19,11 +19,19 @@ _LEGEND: Final = (
     "cost: relative to never evicting, with read-backs, without output; worst: of one session. Tokens in millions: "
     "read from the cache, missed (written to it, or neither), output. back: read-backs."
 )
+_CHECK_LEGEND: Final = (
+    "check: how far the size of each prompt, predicted from the calls before it, is from its bill; in all, each "
+    "whichever way, and of the sessions the lowest and the highest."
+)
+_NO_AGENT: Final = "messages"
+"""What recordings are called that name no agent."""
 _LENGTHS: Final = ((50, "under 50 calls"), (151, "50 to 150 calls"), (None, "over 150 calls"))
 """Groups of sessions by their calls: up to this many, exclusively, and what the group is called."""
 _GAIN: Final = 0.015
 """A group that saves a smaller share, 1 % as it is shown, has next to nothing to gain."""
 _SAME: Final = 0.005
+_UNRELIABLE: Final = 0.05
+"""An agent whose prompts are predicted with a larger error is marked: its recordings lack a part of what was sent."""
 _PROJECTS_SHOWN: Final = 12
 
 
@@ -70,9 +78,11 @@ def answer(report: Report) -> str:
     if whole.usd is None or whole.usd_with is None:
         share = f"{report.policies[place].relative_cost:.2f} of never evicting"
         return f"With {name} the input of {_sessions(whole.sessions)} costs {share}; no price is known."
-    priced = report.sessions if whole.unknown == 0 else [s for s in report.sessions if s.usd is not None]
+    priced = [s for s in report.sessions if s.usd is not None]
     billed = sum(s.is_billed for s in priced)
     count = _sessions(len(priced))
+    if len(priced) < len(report.sessions):
+        count = f"{len(priced):,} of {_sessions(len(report.sessions))}"
     with_it = f"with {name} it would have been {_usd(whole.usd_with)} ({whole.saved})"
     if report.is_repriced or not billed:
         return f"At list prices {count} cost {_usd(whole.usd)}; {with_it}."
@@ -97,11 +107,7 @@ def could_leave(report: Report) -> str:
 
 def check(report: Report) -> str:
     """How far each prompt, predicted from the calls before it, is from its bill, by agent; empty without a bill."""
-    by_agent: dict[str, list[Prediction]] = {}
-    for session in report.sessions:
-        if session.prediction.calls:
-            by_agent.setdefault(session.agent or "messages", []).append(session.prediction)
-    said = [_checked(agent, predictions) for agent, predictions in sorted(by_agent.items())]
+    said = [f"{agent} {_off(predictions)}" for agent, predictions in _predictions(report).items()]
     unbilled = sum(s.prediction.unbilled_calls for s in report.sessions)
     if not said:
         return ""
@@ -109,32 +115,72 @@ def check(report: Report) -> str:
     return f"Check: each prompt, predicted from the calls before it, against its bill: {'; '.join(said)}.{more}"
 
 
-def _checked(agent: str, predictions: Sequence[Prediction]) -> str:
+def _predictions(report: Report) -> dict[str, list[Prediction]]:
+    """What was predicted of each session that has a bill, by agent."""
+    by_agent: dict[str, list[Prediction]] = {}
+    for session in sorted(report.sessions, key=lambda s: s.agent or _NO_AGENT):
+        if session.prediction.calls:
+            by_agent.setdefault(session.agent or _NO_AGENT, []).append(session.prediction)
+    return by_agent
+
+
+def _off(predictions: Sequence[Prediction]) -> str:
     whole = sum(predictions, Prediction())
-    said = f"{agent} {whole.error:+.1%} ({whole.calls:,} prompts, each {whole.mean_error:.1%} off"
+    said = f"{whole.error:+.1%} ({whole.calls:,} prompts, each {whole.mean_error:.1%} off"
     if len(predictions) > 1:
         errors = [p.error for p in predictions]
         said += f"; sessions {min(errors):+.1%} to {max(errors):+.1%}"
     return f"{said})"
 
 
+def _checked(report: Report, width: int) -> str:
+    """The check as a table; it says which agents' figures are not to be relied on."""
+    predictions = _predictions(report)
+    rows = []
+    for agent, of_sessions in predictions.items():
+        whole = sum(of_sessions, Prediction())
+        errors = [p.error for p in of_sessions]
+        reliable = whole.mean_error <= _UNRELIABLE
+        rows.append(
+            (
+                agent,
+                f"{whole.calls:,}",
+                f"{whole.error:+.1%}",
+                f"{whole.mean_error:.1%}",
+                f"{min(errors):+.1%} to {max(errors):+.1%}",
+                "" if reliable else "not reliable",
+            )
+        )
+    if not rows:
+        return ""
+    table = _table(("check", "prompts", "in all", "each", "sessions", ""), rows)
+    unbilled = sum(s.prediction.unbilled_calls for s in report.sessions)
+    more = f" {unbilled:,} calls have no usage, and could not be checked." if unbilled else ""
+    return f"{table}\n\n{_wrapped(f'{_CHECK_LEGEND}{more}', width)}"
+
+
 def _notes(report: Report) -> list[str]:
     """What the figures rest on."""
-    none = report.policies[0]
-    notes = [check(report)]
-    without = sum(s.cost_of_none - s.missed_cost_of_none for s in report.sessions)
-    if none.missed_tokens and without:
-        perfect = ", ".join(f"{_called(p.policy)} {p.cost_without_misses / without:.3f}" for p in report.policies)
-        notes.append(f"Had the cache never expired: {perfect}.")
+    notes = []
     if short := sum(call.is_reply_counted for s in report.sessions for call in s.bill):
         notes.append(
             f"{short:,} calls report fewer output tokens than their replies hold; the replies' length was used."
         )
-    if unknown := unpriced(call for s in report.sessions for call in s.bill):
-        notes.append(f"No price is known of {', '.join(unknown)}: give --model or --rates.")
-    if assumed := sorted({s.model or "a model that is not named" for s in report.sessions if s.recorded.usd is None}):
-        notes.append(f"Anthropic's rates were taken for {', '.join(assumed)}.")
-    return [note for note in notes if note]
+    without_price = {*unpriced(call for s in report.sessions for call in s.bill)}
+    without_price |= {s.model or "a model that is not named" for s in report.sessions if s.recorded.usd is None}
+    if without_price:
+        named = ", ".join(sorted(without_price))
+        notes.append(f"No price is known of {named}: Anthropic's ratios were taken. Give --model or --rates.")
+    return notes
+
+
+def _without_misses(report: Report) -> str:
+    """What the policies would have cost, had the cache never expired; empty if it never did."""
+    without = sum(s.cost_of_none - s.missed_cost_of_none for s in report.sessions)
+    if not report.policies[0].missed_tokens or not without:
+        return ""
+    costs = ", ".join(f"{_called(p.policy)} {p.cost_without_misses / without:.3f}" for p in report.policies)
+    return f"Had the cache never expired: {costs}."
 
 
 def render_text(report: Report, *, width: int = 80) -> str:
@@ -148,8 +194,10 @@ def render_text(report: Report, *, width: int = 80) -> str:
         parts.append(f"{len(projects) - _PROJECTS_SHOWN:,} more projects are in --json and --html.")
     if {p.policy for p in report.policies} - {"none", "economic"}:
         columns = ("policy", "cost", "worst", "read", "missed", "output", "$", "back")
-        parts += [_table(columns, map(_policy_row, report.policies)), _wrapped(_LEGEND, width)]
-        parts += [_wrapped(why, width) for why in _cheaper(report)]
+        usd = [Spending("", report.sessions, place).usd_with for place in range(len(report.policies))]
+        parts += [_table(columns, map(_policy_row, report.policies, usd)), _wrapped(_LEGEND, width)]
+        parts += [_wrapped(why, width) for why in (*_cheaper(report), _without_misses(report))]
+    parts.append(_checked(report, width))
     parts += [_wrapped(note, width) for note in (*_notes(report), LIMITS)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -187,7 +235,7 @@ def spending(report: Report) -> tuple[list[Spending], list[Spending]]:
 
 def _kind(session: SessionReport) -> str:
     length = next(name for most, name in _LENGTHS if most is None or session.calls < most)
-    return f"{session.agent or 'messages'}, {length}"
+    return f"{session.agent or _NO_AGENT}, {length}"
 
 
 def _project(session: SessionReport) -> str:
@@ -207,10 +255,12 @@ def _called(policy: str) -> str:
     return "ctxfs" if policy == "economic" else policy
 
 
-def _policy_row(p: PolicyFigures) -> tuple[str, ...]:
+def _policy_row(p: PolicyFigures, usd: float | None) -> tuple[str, ...]:
+    """A policy's row; ``usd``: what the bill would have been with it, so that ctxfs's is the answer's."""
     millions = (f"{tokens / 1e6:,.2f}" for tokens in (p.read_tokens, p.written_tokens, p.output_tokens))
-    name = p.policy.replace("-clear-at-least-", "\n  -clear-at-least-")
-    return (name, f"{p.relative_cost:.3f}", f"{p.max_relative_cost:.2f}", *millions, _usd(p.usd), f"{p.read_backs:,}")
+    name = "economic (ctxfs)" if p.policy == "economic" else p.policy
+    name = name.replace("-clear-at-least-", "\n  -clear-at-least-")
+    return (name, f"{p.relative_cost:.3f}", f"{p.max_relative_cost:.2f}", *millions, _usd(usd), f"{p.read_backs:,}")
 
 
 def _usd(usd: float | None) -> str:

@@ -48,7 +48,7 @@ class BinaryFormat:
 
 FORMATS: Final = (
     Format(name="mini-swe-agent", agent="mini-swe-agent", recognises=mini_swe.is_mini_swe, read=mini_swe.read),
-    Format(name="ATIF", recognises=atif.is_atif, read=atif.read),
+    Format(name="ATIF", agent="ATIF", recognises=atif.is_atif, read=atif.read),
     Format(name="Inspect logs", agent="Inspect", recognises=inspect_log.is_inspect, read=inspect_log.read),
     Format(name="opencode exports", agent="opencode", recognises=opencode.is_opencode, read=opencode.read),
     Format(name="OpenHands", agent="OpenHands", recognises=openhands.is_openhands, read=openhands.read),
