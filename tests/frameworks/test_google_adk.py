@@ -16,6 +16,7 @@ from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import InMemoryRunner, Runner
 from google.adk.sessions import InMemorySessionService
 from google.genai import types
+from pydantic import BaseModel
 
 from ctxfs.adapters.google_adk import CtxfsPlugin
 from ctxfs.context import Histories, History, HostCache, Part
@@ -77,7 +78,7 @@ class Plugged:
         self.history = self.opened(root)
         self.ctxfs = CtxfsPlugin(self.history, at_source=self.at_source)
         self.sessions = kept or InMemorySessionService()
-        agent = LlmAgent(name="reader", model=self.model, tools=[service_log, *self.ctxfs.tools])
+        agent = LlmAgent(name="reader", model=self.model, tools=[service_log])
         app = App(name="app", root_agent=agent, plugins=self.plugins())
         self.runner = Runner(app=app, session_service=self.sessions)
 
@@ -200,7 +201,7 @@ def test_two_agents_have_their_own_requests(tmp_path: Path) -> None:
         lambda contents: flow.next_move("", results_in(contents)[-3:]),
         lambda contents: results_in(contents)[-1],
     ]
-    writer = LlmAgent(name="writer", model=second, tools=[service_log, *agent.ctxfs.tools])
+    writer = LlmAgent(name="writer", model=second, tools=[service_log])
     reader = LlmAgent(name="reader", model=agent.model, tools=[service_log], sub_agents=[writer])
     agent.runner = Runner(
         app=App(name="app", root_agent=reader, plugins=[agent.ctxfs]), session_service=InMemorySessionService()
@@ -288,11 +289,38 @@ def test_the_context_cache_of_an_app_is_seen(tmp_path: Path, cached: bool) -> No
         assert flow.host_cache_seen(history) == HostCache(at_end=cached)
 
 
+def test_a_request_for_json_without_tools_gets_none(tmp_path: Path) -> None:
+    """Models refuse tools beside a schema."""
+
+    class Number(BaseModel):
+        n: int
+
+    offered: list[list[str]] = []
+
+    class Noting(ScriptedModel):
+        async def generate_content_async(self, llm_request: Any, stream: bool = False) -> Any:
+            offered.append(list(llm_request.tools_dict))
+            async for reply in super().generate_content_async(llm_request, stream):
+                yield reply
+
+    agent = Plugged(tmp_path, None)
+    for schema in (Number, None):
+        model = Noting(model="scripted", moves=['{"n": 1}'], requests=[])
+        one = LlmAgent(name="one", model=model, output_schema=schema)
+        agent.runner = Runner(
+            app=App(name="app", root_agent=one, plugins=[agent.ctxfs]), session_service=agent.sessions
+        )
+        agent.ask("Go.")
+    names = [tool.name for tool in agent.history.tools]
+    agent.close()
+    assert offered == [[], names]
+
+
 def test_the_instruction_and_the_tools_of_a_request_are_counted(tmp_path: Path) -> None:
     model = ScriptedModel(model="scripted", moves=["Done."], requests=[])
     with History(root_path=tmp_path) as history:
         plugin = CtxfsPlugin(history)
-        agent = LlmAgent(name="reader", model=model, instruction=flow.LONG_PROMPT, tools=[*plugin.tools])
+        agent = LlmAgent(name="reader", model=model, instruction=flow.LONG_PROMPT)
         asked = types.Content(role="user", parts=[types.Part(text="Go on.")])
 
         async def run() -> None:

@@ -1,5 +1,6 @@
 """An agent and a history have the tools when they are asked for, and not before."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,41 @@ async def test_an_agent_finds_what_left_its_context(tmp_path: Path) -> None:
     assert "'call_001:2 (call 2, tool_result of log): day 1 hour 1: ERROR 4711" in results[0]
     assert "1. day 1 failed" in results[2]
     assert names(model) >= RECALL_TOOLS
+
+
+ASKED = {"ref": "call_1", "sql": "SELECT name FROM rows ORDER BY size DESC LIMIT 1"}
+ANSWER = '["name"]\n["file 399"]\n[1 row]'
+
+
+def listed(page: int) -> str:
+    return json.dumps([{"name": f"file {n}", "size": n * page} for n in range(400)])
+
+
+@tool("List the files", ephemeral=1)
+def files(page: int) -> str:
+    return listed(page)
+
+
+@pytest.mark.anyio
+async def test_an_agent_asks_what_left_its_context(tmp_path: Path) -> None:
+    calls = [[ToolCall("files", {"page": page}, id=f"call_{page}")] for page in (1, 2)]
+    wrong = ToolCall("context_query", {**ASKED, "sql": "SELECT weight FROM rows"})
+    model = ScriptedModel([*calls, [ToolCall("context_query", ASKED)], [wrong], "done"])
+    async with Agent(model, AgentConfig(tools=[files], offload_root_path=tmp_path, recall=True)) as agent:
+        await agent.query("Go")
+    found, refused = [body["messages"][-1]["content"][0]["content"] for body in model.requests[3:]]
+    assert found == ANSWER
+    assert 'no such column: weight. "rows" has the columns "name", "size"' in refused
+
+
+def test_a_history_asks_what_it_replaced(tmp_path: Path) -> None:
+    parts = [Part("user", "go", 0)]
+    with History("s", root_path=tmp_path, keep_recent={"files": 1}, recall=True) as history:
+        for page in (1, 2):
+            parts.append(Part("call", {"page": page}, ("c", page), f"call_{page}", "files"))
+            parts.append(Part("result", listed(page), ("r", page), f"call_{page}", "files"))
+            history.rewrite(parts)
+        assert history.run_tool("context_query", ASKED).text == ANSWER
 
 
 @pytest.mark.anyio

@@ -1,9 +1,12 @@
 """Reading turns: the model reads back inside of one request of a program that knows nothing of the reading tools."""
 
+import asyncio
 import gzip
 import json
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import anthropic
@@ -16,6 +19,7 @@ from google.genai import types
 from ctxfs.adapters.serve.proxy import Proxy
 from ctxfs.adapters.transport import history_transport
 from ctxfs.context import History
+from ctxfs.errors import StorageError
 from ctxfs.messages import AssistantMessage, ToolCall
 from ctxfs.testing import ChatCompletionsServer, Failure, GeminiServer, MessagesServer, ResponsesServer
 from serve.conversations import LOG, chat_conversation, contents, conversation, items
@@ -361,6 +365,93 @@ def test_a_compressed_reply_is_unpacked_and_an_unknown_compression_passes(histor
         assert client.post("https://any.example/v1/messages", json=body).json() == reply
         with client.stream("POST", "https://any.example/v1/messages", json=body) as passed:
             assert b"".join(passed.iter_raw()) == packed
+
+
+DAMAGED = {
+    "the compressed body ends too early": gzip.compress(b'{"content": []}')[:-9],
+    "incorrect header check": b'{"content": []}',
+    "67,108,864 bytes when it is unpacked": gzip.compress(b" " * (65 << 20)),
+}
+
+
+@pytest.mark.parametrize("reason", DAMAGED)
+def test_a_reply_that_cannot_be_unpacked_is_an_error_of_the_library(history: History, reason: str) -> None:
+    class Answers(httpx2.MockTransport):
+        """Replies whose content is not unpacked before they are here."""
+
+    class Pieces(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            yield DAMAGED[reason]
+
+        async def __aiter__(self) -> Any:
+            yield DAMAGED[reason]
+
+    inner = Answers(lambda _: httpx2.Response(200, stream=Pieces(), headers={"content-encoding": "gzip"}))
+    transport = history_transport(history, reading_turns=8, inner=inner)
+    body = {**SENT, "messages": conversation(1)}
+
+    async def posted() -> None:
+        async with httpx2.AsyncClient(transport=transport) as client:
+            await client.post("https://any.example/v1/messages", json=body)
+
+    with httpx2.Client(transport=transport) as client, pytest.raises(httpx2.DecodingError, match=reason):
+        client.post("https://any.example/v1/messages", json=body)
+    with pytest.raises(httpx2.DecodingError, match=reason):
+        asyncio.run(posted())
+
+
+@pytest.mark.parametrize("reason", [*DAMAGED, "more than 67,108,864 bytes"])
+def test_a_reply_that_cannot_be_unpacked_is_said_by_the_proxy(tmp_path: Path, reason: str) -> None:
+    raw = DAMAGED.get(reason, b"\0" * (65 << 20))
+
+    class Replies(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-encoding", "gzip")
+            self.end_headers()
+            try:
+                self.wfile.write(raw)
+            except ConnectionError:  # too much was read
+                self.close_connection = True
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Replies) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        upstreams = {"anthropic": f"http://127.0.0.1:{server.server_address[1]}"}
+        try:
+            with Proxy(tmp_path, KEEP, upstreams, "run", reading_turns=8) as running:
+                url = f"{running.environment['ANTHROPIC_BASE_URL']}/v1/messages"
+                answer = httpx2.post(url, json={**SENT, "messages": conversation(1)}, timeout=60)
+        finally:
+            server.shutdown()
+            thread.join()
+    assert answer.status_code == 502
+    assert "the provider's reply cannot be read" in answer.json()["error"]["message"]
+    assert reason in answer.json()["error"]["message"]
+
+
+def test_a_later_turn_that_cannot_be_rewritten_is_sent_as_it_is(tmp_path: Path) -> None:
+    """The store fails between the turns: the program gets its reply, and the savings say what happened."""
+
+    class Failing(History):
+        turns = 0
+
+        def rewritten(self, *given: Any, **settings: Any) -> Any:
+            self.turns += 1
+            if self.turns > 1:
+                raise StorageError("the disk is gone")
+            return super().rewritten(*given, **settings)
+
+    with Failing("run", root_path=tmp_path, **KEEP) as history, MessagesServer([reads, "It says log 0."]) as server:
+        transport = history_transport(history, reading_turns=8)
+        with sdk_of(server.url, transport) as sdk:
+            assert sdk.messages.create(messages=conversation(2), **SENT).content[0].text == "It says log 0."
+    assert server.requests[1]["messages"][-1]["content"][0]["tool_use_id"] == "read_1"
+    assert transport.savings.problems == {"StorageError: a later turn of the request could not be rewritten": 1}
 
 
 def test_the_first_log_is_replaced_also_where_the_program_has_no_reading_tool(history: History) -> None:

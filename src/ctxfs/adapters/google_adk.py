@@ -24,11 +24,11 @@ __all__ = ["CtxfsPlugin"]
 
 
 class CtxfsPlugin(BasePlugin):
-    """Replaces what is due in each request of all agents of a runner.
+    """Replaces what is due in each request of all agents of a runner, and adds the tools that read it back.
 
-    Give each agent ``tools=[…, *ctxfs.tools]``, with which its model reads back what was replaced. ``history`` is the
-    session of one conversation, or ``Histories``, with one for each session of ADK. ``at_source``: large results are
-    also replaced where they are made, so that the events hold the summaries. The runner's ``close`` closes the history.
+    ``history`` is the session of one conversation, or ``Histories``, with one for each session of ADK. ``at_source``:
+    large results are also replaced where they are made, so that the events hold the summaries. The runner's ``close``
+    closes the history. A request for JSON, without tools, gets none.
     """
 
     def __init__(self, history: History | Histories, *, at_source: bool = False) -> None:
@@ -43,7 +43,9 @@ class CtxfsPlugin(BasePlugin):
         return [_Reader(self, tool) for tool in self.history.tools]
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
-        """Replace what is due in the request."""
+        """Add the reading tools to the request, and replace what is due in it."""
+        if llm_request.tools_dict or llm_request.config.response_mime_type != "application/json":
+            llm_request.append_tools([tool for tool in self.tools if tool.name not in llm_request.tools_dict])
         parts = list(_parts_of(llm_request.contents))
         host = HostCache(at_end=getattr(llm_request, "cache_config", None) is not None)  # ADK caches all but new ones
         history = self.history_in(callback_context)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from anyio import CancelScope, to_thread
 
-from ctxfs.adapters.serve.bodies import TooLarge
+from ctxfs.adapters.serve.bodies import TooLarge, UnreadableReply
 from ctxfs.adapters.serve.calls import Endpoint, endpoint_at, thread_of
 from ctxfs.adapters.serve.reading import ReadingTurns
 from ctxfs.adapters.serve.rewriting import MOST_REFUSAL_BYTES, REFUSED, Rewriting, Sent
@@ -104,7 +104,10 @@ class HistoryTransport:
                 return response
             with closing(response):
                 reply = b"".join(response.stream)
-            following = self._rewriting.read_on(sent, reply, encodings)
+            try:
+                following = self._rewriting.read_on(sent, reply, encodings)
+            except UnreadableReply as error:
+                raise _library_of(request).DecodingError(str(error), request=request) from error
             if not isinstance(following, Sent):
                 return _read_response(request, response, following)
             sent = following
@@ -144,7 +147,10 @@ class HistoryTransport:
                 return response
             async with aclosing(response):
                 reply = b"".join([piece async for piece in response.stream])
-            following = await to_thread.run_sync(self._rewriting.read_on, sent, reply, encodings)
+            try:
+                following = await to_thread.run_sync(self._rewriting.read_on, sent, reply, encodings)
+            except UnreadableReply as error:
+                raise _library_of(request).DecodingError(str(error), request=request) from error
             if not isinstance(following, Sent):
                 return _read_response(request, response, following)
             sent = following

@@ -17,6 +17,10 @@ class TooLarge(ValueError):
     """A body has more bytes than may be taken into memory."""
 
 
+class UnreadableReply(ValueError):
+    """A provider's reply that is read here cannot be unpacked, or has too many bytes; the text says which."""
+
+
 async def beginning_of(pieces: AsyncIterator[bytes], limit: int) -> bytes:
     """Take pieces until they end, or are more than ``limit`` bytes; the rest can be taken from ``pieces``."""
     body = bytearray()

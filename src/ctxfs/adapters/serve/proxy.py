@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ctxfs.adapters.serve.bodies import TooLarge, beginning_of, whole_body
+from ctxfs.adapters.serve.bodies import TooLarge, UnreadableReply, beginning_of, whole_body
 from ctxfs.adapters.serve.calls import (
     PROVIDERS,
     Endpoint,
@@ -257,8 +257,11 @@ class Proxy:
             return _error(402, "billing_error", str(error))
         except TooLarge as error:
             return _error(413, "request_too_large", f"{error}: leave out content, or do not send it through the proxy")
+        except UnreadableReply as error:
+            reason = str(error)
         except httpx2.RequestError as error:
-            return _error(502, "api_error", f"{httpx2.URL(url).host} cannot be reached: {error}")
+            reason = f"{httpx2.URL(url).host} cannot be reached: {error}"
+        return _error(502, "api_error", reason)
 
     def _refusal(self, request: Request, path: str, to: Endpoint | None) -> Response | None:
         """Why a request is not sent on, whatever is in it; None: it is sent."""
@@ -305,6 +308,8 @@ class Proxy:
             reply = await whole_body(answer.aiter_raw(), MOST_BODY_BYTES)
             heard.feed(reply)
             is_whole = True
+        except TooLarge as error:
+            raise UnreadableReply(f"the provider's reply cannot be read: {error}") from error
         finally:
             with CancelScope(shield=True):
                 await answer.aclose()

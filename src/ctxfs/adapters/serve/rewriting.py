@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ctxfs.adapters.serve.bodies import TooLarge, can_unpack, unpacked
+from ctxfs.adapters.serve.bodies import TooLarge, UnreadableReply, can_unpack, unpacked
 from ctxfs.adapters.serve.calls import Endpoint, branch_of
 from ctxfs.adapters.serve.reading import LAST, NO_MORE, Reading, ReadingTurns, answered
 from ctxfs.adapters.serve.replies import FORMATS, Call, reply_in, written
@@ -140,10 +140,13 @@ class Rewriting:
         The bill is recorded. ``encodings``: how ``raw`` is compressed; the reply for the program never is.
 
         Raises:
-            ValueError: ``raw`` is damaged.
+            UnreadableReply: ``raw`` is damaged or too large.
 
         """
-        raw = unpacked(raw, encodings, MOST_BODY_BYTES)
+        try:
+            raw = unpacked(raw, encodings, MOST_BODY_BYTES)
+        except ValueError as error:
+            raise UnreadableReply(f"the provider's reply cannot be read: {error}") from error
         heard = UsageReader()
         heard.feed(raw)
         self.billed(sent, heard.bill())

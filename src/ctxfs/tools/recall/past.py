@@ -11,7 +11,7 @@ from ctxfs.session.records import CallMade, ContentRemoved, Decided, ItemAdded, 
 from ctxfs.session.timeline.lives import Lives
 from ctxfs.text.jsontext import codec as json_codec
 
-RECALL_TOOLS = frozenset({"history_search", "history_read", "history_calls", "context_status", "note"})
+RECALL_TOOLS = frozenset({"history_search", "history_read", "history_calls", "context_query", "context_status", "note"})
 """The tools of this package: their results repeat what was in the session before, and are not searched."""
 
 

@@ -20,7 +20,7 @@ from ctxfs.tools.recall.conversation import conversation
 from ctxfs.tools.recall.search import Where, search_pattern, search_words
 from ctxfs.tools.recall.status import context_status as status_of
 from ctxfs.tools.search.line_pattern import LinePattern
-from ctxfs.tools.stored import MIN_PAGE_TOKENS, page_result, read_page, reading_tool, rendered
+from ctxfs.tools.stored import MIN_PAGE_TOKENS, Scope, page_result, read_page, reading_tool, rendered
 
 MAX_NOTES = 50
 MAX_NOTE_CHARS = 1_000
@@ -42,7 +42,9 @@ def recall_tools(
     counter: TokenCounter | None = None,
     notes: bool = True,
 ) -> tuple[Tool, ...]:
-    """Make ``history_search``, ``history_read``, ``history_calls``, ``context_status`` and ``note`` for one session.
+    """Make the tools that search, read and ask one session, show its state, and keep notes.
+
+    ``history_search``, ``history_read``, ``history_calls``, ``context_query``, ``context_status`` and ``note``.
 
     Args:
         fs: the session; these tools find nothing in any other one.
@@ -51,9 +53,14 @@ def recall_tools(
         notes: whether ``note`` is among them, which needs a session that is open for writing.
 
     """
+    # SQLite takes a while to import: only for those who ask for these tools.
+    from ctxfs.tools.query import query_tool  # noqa: PLC0415
+
     require_counter(counter)
-    made = _Recall(fs, max(MIN_PAGE_TOKENS, max_tokens), counter)
-    tools = (made.search(), made.read(), made.calls(), made.status())
+    scope = Scope(fs, max(MIN_PAGE_TOKENS, max_tokens), counter)
+    made = _Recall(fs, scope.max_tokens, counter)
+    query = query_tool(scope, ids_from="history_search")
+    tools = (made.search(), made.read(), made.calls(), query, made.status())
     return (*tools, made.note()) if notes else tools
 
 
