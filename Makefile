@@ -2,9 +2,9 @@
 # make quick   the fastest tests: one event loop, few examples, no proofs, nothing marked slow, no coverage
 # make test    the tests; every run tries the same examples. The fast ones of the pure core must cover it.
 #              A test that fails is run again, alone; if it passes then, the last lines name it
-#              What starts a server or a browser, and the proofs that play sessions for minutes, are left to `make check`
-# make check   everything that a change must pass, as CI runs it: lint, types, the tests, those with servers and browsers
-#              (`make services`), those proofs (`make plays`), the figures of the page of evidence that take seconds,
+#              What starts a server, a browser or programs, and the proofs that play sessions for minutes, are left to `make check`
+# make check   everything that a change must pass, as CI runs it: lint, types, the tests, those with servers, browsers and
+#              programs (`make services`), those proofs (`make plays`), the figures of the page of evidence that take seconds,
 #              `make frameworks` and `make installs`. Its result is the same each time
 # make properties    the property tests with random examples, to find new ones; it prints their seed, and
 #              `make properties SEED=…` tries the same ones

@@ -12,7 +12,7 @@ import pytest
 
 from patience import HANGS_S
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.service
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOWN = {"web_workers.py": "web-workers.md"}

@@ -37,7 +37,7 @@ KINDS: Mapping[str, Callable[[int], str]] = {
     "table": lambda n: "name,place,total\n" + "".join(f"item {i},north,{i * 3}\n" for i in range(n)),
     "one line": lambda n: " ".join(f"word{i}" for i in range(n)),
 }
-SIZES = (1, 20, 60, 150, 300, 500, 700, 1_000, 2_000, 6_000)
+SIZES = (1, 20, 150, 500, 700, 1_000, 3_500)
 COUNT = default_counter().count
 LARGE = KINDS["log"](1_000)
 
@@ -124,14 +124,16 @@ async def test_a_result_is_seen_whole_up_to_the_limit_and_above_it_as_a_preview(
 async def test_neither_the_tools_name_nor_the_model_nor_its_prices_change_what_is_seen(
     surface: str, tmp_path: Path
 ) -> None:
-    for n in (20, 500, 6_000):
+    names = ("look", "read_file", "Bash", "web_search", "get_order")
+    models = ("", "claude-opus-5", "claude-sonnet-5-5", "gpt-6.1", "deepseek-v4", "gemini-3.5-pro")
+    each = [*zip(names, models, strict=False), *zip(names, models[3:] + models[:3], strict=False), ("look", models[5])]
+    for n in (20, 500, 1_000):
         text = KINDS["log"](n)
         seen = set()
-        for name in ("look", "read_file", "Bash", "web_search", "get_order"):
-            for model in ("", "claude-opus-5", "claude-sonnet-5-5", "gpt-6.1", "deepseek-v4", "gemini-3.5-pro"):
-                sent = await SURFACES[surface](text, name, model, tmp_path)
-                shown = sent.replace(name, "TOOL").split("\n")
-                seen.add("\n".join(line for line in shown if not line.startswith("If you need more of it")))
+        for name, model in each:
+            sent = await SURFACES[surface](text, name, model, tmp_path)
+            shown = sent.replace(name, "TOOL").split("\n")
+            seen.add("\n".join(line for line in shown if not line.startswith("If you need more of it")))
         assert len(seen) == 1
 
 

@@ -51,7 +51,7 @@ def test_an_adapter_is_installed_by_its_extra_and_tested(name: str) -> None:
     assert "requires" not in ROWS[name]
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.parametrize("name", ADAPTER_MODULES)
 def test_an_adapter_names_the_extra_that_is_missing(name: str) -> None:
     """A fresh process, in which no framework can be imported."""

@@ -23,7 +23,7 @@ from ctxfs.eviction.events import (
 )
 from ctxfs.messages import ToolCall
 from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
-from ctxfs.testing import ScriptedModel
+from ctxfs.testing import MessagesServer, ScriptedModel
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "ctxfs"
 NAMED = re.compile(r"logging\.getLogger\((.*?)\)")
@@ -111,15 +111,19 @@ def test_every_event_is_a_sentence(event: ContextEvent, said: str) -> None:
     assert said in story(event)
 
 
-def test_the_command_line_logs_where_it_is_asked_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["demo", "--root", str(tmp_path / "root"), "--json"]
-    shown: dict[str, str] = {}
-    for option in (["-v"], ["-vv"], []):
-        assert run([*option, *arguments]) == 0
-        shown["".join(option)] = capsys.readouterr().err
-    info, debug, plain = shown.values()
+def test_the_command_line_logs_where_it_is_asked_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chat = ["chat", "Hello?", "--root", str(tmp_path / "chat")]
+    with MessagesServer(["Hello."] * 2) as server:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "any")
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        assert run(chat) == run(["-v", *chat]) == 0
+    plain, _, info = capsys.readouterr().err.partition("INFO    ctxfs.context: session session_")
     assert not re.search(r"INFO|DEBUG", plain)
-    assert "INFO    ctxfs.context: session session_" in info
-    assert "evicted" in info
+    assert ": opened with 0 items" in info
     assert "DEBUG" not in info
+    assert run(["-vv", "demo", "--root", str(tmp_path / "demo"), "--json"]) == 0
+    debug = capsys.readouterr().err
+    assert "INFO    ctxfs.context: session session_" in debug
     assert "DEBUG   ctxfs.context: session session_" in debug

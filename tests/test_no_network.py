@@ -28,6 +28,7 @@ print(counter.engine, counter.count("hello world"))
 """
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("absent", [(), ("toktok",)], ids=["fast", "plain"])
 def test_counting_needs_no_network(absent: tuple[str, ...]) -> None:
     command = [sys.executable, "-c", COUNT_WITHOUT_SOCKETS, *absent]

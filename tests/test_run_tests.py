@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.service
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "run_tests.py"
 TESTS = """

@@ -22,6 +22,7 @@ def ab(tasks: Path, url: str, *options: str, program: str = PROGRAM) -> int:
     return run(["ab", str(tasks), "--upstream-anthropic", url, *options, "--", *command(program)])
 
 
+@pytest.mark.service
 def test_what_an_arm_hides_is_found_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tasks = written(tmp_path, 6)
     page = tmp_path / "page.html"
@@ -66,6 +67,7 @@ def test_a_model_that_loops_is_stopped_by_the_budget(tmp_path: Path, capsys: pyt
     assert found["unplayed"] == 4
 
 
+@pytest.mark.service
 def test_a_second_start_goes_on_after_ctrl_c(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tasks = written(tmp_path, 4)
     results = tmp_path / "tasks.results.jsonl"

@@ -234,7 +234,7 @@ with urllib.request.urlopen(request) as reply:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_the_proxy_sends_beside_the_program(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "root"
     asked = body(LOGS, tools=[READ, {**READ, "name": "log"}])

@@ -277,7 +277,7 @@ anyio.run(lambda: erase("s", sys.argv[3:], store=ObjectSessions(open_bucket(sys.
 """
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.parametrize("writes", [3, 5, 7, 8])
 def test_a_process_that_is_killed_leaves_what_can_be_finished(tmp_path: Path, writes: int) -> None:
     place = tmp_path / "bucket"

@@ -97,6 +97,7 @@ def test_the_script_is_one_of_the_shells(capfd: pytest.CaptureFixture[str], shel
     assert f"_CTXFS_COMPLETE=complete_{shell}" in script
 
 
+@pytest.mark.service
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_bash_completes(root: Path, tmp_path: Path) -> None:
     program = tmp_path / "bin" / "ctxfs"

@@ -122,6 +122,7 @@ def test_no_command_takes_an_option_for_the_directory(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_every_command_follows_the_environment_and_its_json_is_json(
     name: str, values: Mapping[str, str], capfdbinary: pytest.CaptureFixture[bytes]
@@ -137,6 +138,7 @@ def test_every_command_follows_the_environment_and_its_json_is_json(
             json.loads(document)
 
 
+@pytest.mark.service
 @pytest.mark.usefixtures("loop_may_block")  # where a test writes to a pipe, a command writes to its stdout
 @pytest.mark.parametrize(
     ("name", "form"),

@@ -119,7 +119,7 @@ def processes(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Pat
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_all_sessions_are_searched_the_newest_first(grep: Run, processes: Path) -> None:
     code, lines, said = grep("--all", "^(line 10|an|ERROR$)", of=processes)
     assert code == 0, said
@@ -131,6 +131,7 @@ def test_all_sessions_are_searched_the_newest_first(grep: Run, processes: Path) 
     assert grep("--all", "-c", "port", of=processes)[1] == ["s1:call_001:3", "s1:call_003:3"]
 
 
+@pytest.mark.service
 def test_the_json_of_all_is_ripgreps(grep: Run, processes: Path) -> None:
     code, lines, _ = grep("--all", "--json", "-B1", "caf|many", of=processes)
     assert code == 0
@@ -180,7 +181,7 @@ def test_a_damaged_session_is_named_and_the_others_are_searched(grep: Run, tmp_p
     assert "s1" in said
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_a_reader_that_leaves_ends_the_search(processes: Path) -> None:
     code = "import sys; from ctxfs.cli import main; main()"
     command = [sys.executable, "-c", code, "grep", "--all", "", "--root", str(processes)]

@@ -123,6 +123,7 @@ def test_several_are_removed_at_once(ctxfs: Run, root: Path) -> None:
     assert names(ctxfs) == ["middle"]
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("answer", ["n\n", ""])
 def test_removing_asks_first(root: Path, answer: str) -> None:
     code = "import sys; from ctxfs.cli import main; main()"

@@ -82,6 +82,7 @@ def recording(root: Path) -> str:
     return str(path)
 
 
+@pytest.mark.service
 @pytest.mark.parametrize(
     "command",
     [
@@ -116,6 +117,7 @@ def test_the_keys_are_those_that_the_page_names(
     assert set(told[0] if isinstance(told, list) else told) == set(re.findall(r"`(\w+)`", keys[1]))
 
 
+@pytest.mark.service
 def test_the_readme_prints_what_it_says(tmp_path: Path) -> None:
     program, without_a_key = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[:2]
     imports = "from ctxfs.testing import ScriptedModel\nfrom ctxfs.messages import ToolCall\n"
@@ -132,6 +134,7 @@ def test_the_readme_prints_what_it_says(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("None has.\n", "")
 
 
+@pytest.mark.service
 def test_the_page_shows_what_a_replay_of_recordings_prints_first(traces: list[Path]) -> None:
     recordings = traces[0].parent / "raw"
     if not recordings.is_dir():

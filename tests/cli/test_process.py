@@ -23,7 +23,7 @@ from ctxfs.testing import ChatCompletionsServer, Failure, MessagesServer
 from patience import HANGS_S
 from written_session import write_session
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.service
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 Inside = Callable[..., subprocess.CompletedProcess[str]]

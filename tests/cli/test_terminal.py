@@ -17,7 +17,7 @@ from ctxfs.cli.commands import COMMANDS, SUBCOMMANDS
 from patience import HANGS_S
 from written_session import write_session
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.service
 
 CTXFS = [sys.executable, "-c", "import sys; from ctxfs.cli import main; sys.argv[0] = 'ctxfs'; main()"]
 GROUP: Any = typer.main.get_command(app)

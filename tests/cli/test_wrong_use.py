@@ -131,7 +131,7 @@ def test_80_columns_show_whole_paths_and_reasons(ctxfs: Run, monkeypatch: pytest
         assert max(map(len, shown.splitlines())) <= 80
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_the_next_commands_of_the_demo_can_be_started(tmp_path: Path) -> None:
     names = {"HOME": str(tmp_path), "PATH": "", "CTXFS_STORE": "memory://elsewhere", "COLUMNS": "200"}
     program = Path(sys.executable).with_name("ctxfs")
@@ -193,7 +193,7 @@ def test_the_default_root_need_not_exist(
     assert "`ctxfs demo` makes one" in capfd.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_rm_of_a_session_that_is_written_to_names_the_process(ctxfs: Run, tmp_path: Path) -> None:
     writes = (
         "import sys, anyio\n"

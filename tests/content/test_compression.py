@@ -66,8 +66,7 @@ async def test_any_content_comes_back_and_its_file_unfolds_to_the_plain_one(cont
 
 
 @pytest.mark.parametrize("number", range(len(LARGE)))
-@pytest.mark.parametrize("raw", [False, True])
-@pytest.mark.parametrize("index", [False, True])
+@pytest.mark.parametrize(("raw", "index"), [(False, True), (True, False)])
 async def test_large_content_comes_back_also_without_its_index(
     number: int, raw: bool, index: bool, tmp_path: Path
 ) -> None:

@@ -289,8 +289,7 @@ def test_runs_are_shared_out_whole_and_evenly(blocks: int, skip: int, readers: i
 
 
 @pytest.mark.parametrize("number", range(len(LARGE)))
-@pytest.mark.parametrize("raw", [False, True])
-@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize(("raw", "in_memory"), [(False, True), (True, False)])
 async def test_runs_give_the_text_from_a_line_on_and_where_it_stands(
     number: int, raw: bool, in_memory: bool, tmp_path: Path
 ) -> None:

@@ -757,7 +757,7 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_two_processes_serve_one_session_in_turn(tmp_path: Path) -> None:
     code = OTHER.format(tests=str(Path(__file__).parent.parent), root=str(tmp_path))
     other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -203,7 +203,7 @@ def _list(root: Path) -> int:
     return anyio.run(main)
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_processes_share_the_file(tmp_path: Path) -> None:
     anyio.run(make, tmp_path, "a")
     for n in range(20):

@@ -36,6 +36,7 @@ for ask in asked:
 """
 
 
+@pytest.mark.service
 @pytest.mark.parametrize(
     ("package", "model", "asked"), [("anthropic", "ChatAnthropic", 3), ("openai", "ChatOpenAI", 2)]
 )

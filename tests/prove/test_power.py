@@ -12,6 +12,7 @@ def fuse() -> None:
         pytest.skip(f"NOT TESTED on a file system that forgets what was not synced: {reason}")
 
 
+@pytest.mark.service
 def test_power_failures_lose_nothing_that_was_acknowledged() -> None:
     tally = fail_power(12, 1)
     assert tally.lost == []

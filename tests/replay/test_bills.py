@@ -329,6 +329,7 @@ def off(report: Report) -> float:
     return sum(session.recorded.usd or 0.0 for session in report.sessions) / paid - 1
 
 
+@pytest.mark.service
 @pytest.mark.skipif(not (TRACES / "mini").is_dir(), reason="needs the recorded sessions that CTXFS_TRACES names")
 def test_the_replay_of_real_runs_is_close_to_their_bills(tmp_path: Path) -> None:
     report = replay_files(with_bills(tmp_path, 25), ["none", "economic"], "chars4")

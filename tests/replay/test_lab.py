@@ -48,6 +48,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [recorded(folder, number, lines=90 + 25 * number) for number in range(3)]
 
 
+@pytest.mark.service
 def test_the_report_says_what_each_policy_costs(tmp_path: Path) -> None:
     files = [recorded(tmp_path, number, calls=100, lines=160 + 40 * number) for number in range(3)]
     report = replay_files(files, LAB_POLICIES, tokens="chars4")
@@ -73,6 +74,7 @@ def test_json_has_the_figures_of_policies_and_sessions(files: list[Path]) -> Non
     assert sum(s["policies"][1]["cost"] for s in told["sessions"]) == pytest.approx(told["policies"][1]["cost"])
 
 
+@pytest.mark.service
 def test_two_processes_and_one_say_the_same(files: list[Path]) -> None:
     told: list[tuple[int, int]] = []
     together = replay_files(files * 8, ["economic"], "chars4", progress=lambda done, total: told.append((done, total)))
@@ -181,6 +183,7 @@ def test_tuning_judges_on_sessions_that_it_has_not_seen(files: list[Path], tmp_p
         tune_files(files[:1], "chars4")
 
 
+@pytest.mark.service
 @pytest.mark.skipif(len(TRACES) < 33, reason="needs the recorded sessions that CTXFS_TRACES names")
 def test_the_planner_reaches_its_figures_on_recorded_sessions() -> None:
     prices = PriceOptions(rates=ANTHROPIC_RATES)

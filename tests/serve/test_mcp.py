@@ -22,7 +22,7 @@ from ctxfs.tools.base import Tool, ToolResult
 from mcp_client import client_of
 from patience import HANGS_S
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.service]
 
 ROWS = json.dumps({"rows": [{"n": n, "name": f"row {n}"} for n in range(2_000)]}, indent=1)
 

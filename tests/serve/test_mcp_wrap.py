@@ -22,7 +22,7 @@ from ctxfs.adapters.serve.wrap import Wrapper
 from ctxfs.cli.app import run
 from patience import HANGS_S
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.service]
 
 SERVER = [sys.executable, str(Path(__file__).with_name("server_to_wrap.py"))]
 OURS = ["context_read", "context_tail", "context_grep", "context_list"]

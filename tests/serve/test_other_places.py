@@ -249,7 +249,7 @@ subprocess.run([*ctxfs, "cat", "mine", "call_0", "--lines", "1:2"], check=True)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_the_program_behind_the_proxy_finds_its_session_by_the_environment(
     tmp_path: Path, server: MessagesServer
 ) -> None:
@@ -273,7 +273,7 @@ def test_the_program_behind_the_proxy_finds_its_session_by_the_environment(
     assert "call_1.txt" in second
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.anyio
 async def test_the_plug_in_is_started_by_its_environment(tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()

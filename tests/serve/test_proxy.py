@@ -452,7 +452,7 @@ def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_the_command_runs_with_its_base_urls_and_its_exit_code_is_given_back(tmp_path: Path, servers: Any) -> None:
     server = servers[0]
     body = tmp_path / "body.json"
@@ -466,7 +466,7 @@ def test_the_command_runs_with_its_base_urls_and_its_exit_code_is_given_back(tmp
     assert "Use open_file tool" in server.requests[0]["messages"][2]["content"][0]["content"]
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_what_is_assumed_of_an_unknown_model_is_shown_when_the_program_has_ended(tmp_path: Path, servers: Any) -> None:
     body = tmp_path / "body.json"
     body.write_text(json.dumps({"model": "new-model", "max_tokens": 9, "messages": conversation(1)}))
@@ -480,7 +480,7 @@ def test_what_is_assumed_of_an_unknown_model_is_shown_when_the_program_has_ended
     assert "ctxfs: the model 'new-model' is unknown" in err
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_a_program_that_does_not_reach_the_proxy_is_told_so(tmp_path: Path, servers: Any) -> None:
     for code, given_back in ((0, 1), (7, 7)):
         asks = f"import sys; print('the program ends', file=sys.stderr); sys.exit({code})"
@@ -492,7 +492,7 @@ def test_a_program_that_does_not_reach_the_proxy_is_told_so(tmp_path: Path, serv
         assert done.returncode == given_back
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.parametrize("variable", ["OPENAI_BASE_URL", "OPENAI_API_BASE"])
 def test_requests_go_to_where_the_environment_led_before(tmp_path: Path, servers: Any, variable: str) -> None:
     server = servers[1]
@@ -510,7 +510,7 @@ httpx2.post(url, headers=headers, json=body, timeout=None)
     assert len(server.requests) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_a_signal_goes_to_the_command_and_the_proxy_dies_with_it(tmp_path: Path) -> None:
     waits = "import sys, time; print(sys.argv[1:], flush=True); time.sleep(600)"

@@ -337,7 +337,7 @@ anyio.run(main)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.service
 async def test_processes_that_take_turns_lose_nothing_and_share_no_id(tmp_path: Path) -> None:
     turns, names = 12, ("a", "b", "c")
     acknowledged: list[str] = []

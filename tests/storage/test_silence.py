@@ -132,7 +132,7 @@ class Silenced(NetworkBucket):
         super().put(key, data)
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.anyio
 async def test_an_agent_goes_on_after_an_outcome_that_a_silent_server_left_unknown(
     silent: tuple[Muting, Bucket],

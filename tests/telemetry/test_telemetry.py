@@ -256,6 +256,7 @@ def test_settings_of_another_type_are_refused(make: Callable[[], Any]) -> None:
         make()
 
 
+@pytest.mark.service
 def test_without_the_package_it_says_what_to_install_and_the_agent_works() -> None:
     code = """
 import sys
