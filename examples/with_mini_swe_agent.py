@@ -1,6 +1,6 @@
 """SWE-bench-like tasks by arms: mini-swe-agent's own runner behind ``ctxfs ab``, a repository and its test for each.
 
-    python examples/with_mini_swe_agent.py
+    python examples/with_mini_swe_agent.py [--json]
 
 The model is a fake on loopback, so it needs no key. With a key, leave out the server and ``--upstream-anthropic``.
 Needs ``pip install 'ctxfs[proxy]' mini-swe-agent``.
@@ -39,23 +39,15 @@ folder = Path(tempfile.mkdtemp())
 (folder / "repository" / "test_maths.py").write_text(TEST)
 prompt = "double(4) should be 8. Repair maths.py."
 check = [sys.executable, "test_maths.py"]
-tasks = [{"id": f"double {n}", "prompt": prompt, "directory": "repository", "check": check} for n in range(2)]
+tasks = [{"id": f"double-{n}", "prompt": prompt, "directory": "repository", "check": check} for n in range(2)]
 (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
 
 mini = [str(Path(sys.executable).parent / "mini"), "--model", "anthropic/claude-sonnet-5-5", "--task", "{prompt}"]
 mini += ["--yolo", "--exit-immediately", "--output", "trajectory.json"]
 with MessagesServer([works] * 100) as server:
-    ab = [sys.executable, "-m", "ctxfs", "ab", str(folder / "tasks.jsonl"), "--budget", "5"]
-    ab += [
-        "--model",
-        "claude-sonnet-5-5",
-        "--upstream-anthropic",
-        server.url,
-        "--keep",
-        str(folder / "kept"),
-        "--",
-        *mini,
-    ]
+    ab = [sys.executable, "-m", "ctxfs", "ab", str(folder / "tasks.jsonl"), "--budget", "5", *sys.argv[1:]]
+    ab += ["--arms", "none,exact:1", "--reading-turns", "8"]  # its shell is all that it has
+    ab += ["--upstream-anthropic", server.url, "--keep", str(folder / "kept"), "--", *mini]
     environment = {
         **os.environ,
         "ANTHROPIC_API_KEY": "any",

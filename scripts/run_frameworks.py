@@ -40,7 +40,8 @@ class Environment:
     """One framework at one release.
 
     ``requires``: what pip is to install beside ctxfs; ``npm``: what npm is to install, in a folder of the environment
-    with that name; ``typed``: whether mypy checks what ctxfs has for it.
+    with that name; ``typed``: whether mypy checks what ctxfs has for it; ``shown``: whether its example and its
+    section of the documentation are run.
     """
 
     framework: str
@@ -48,6 +49,7 @@ class Environment:
     requires: tuple[str, ...]
     typed: bool
     npm: tuple[str, ...] = ()
+    shown: bool = True
 
     @property
     def name(self) -> str:
@@ -83,7 +85,9 @@ def environments(table: dict[str, dict[str, Any]], extras: dict[str, list[str]])
         needed = row["requires"] if "requires" in row else extras[name]
         also = (*row.get("also", ()), *TOOLS)
         npm = tuple(row.get("npm", ()))
-        found.append(Environment(name, "newest", (*needed, *also), typed=row.get("types", True), npm=npm))
+        shown = row.get("shown", not npm)
+        typed = row.get("types", True)
+        found.append(Environment(name, "newest", (*needed, *also), typed=typed, npm=npm, shown=shown))
         if npm or not row.get("oldest", True):
             continue
         found.append(Environment(name, "oldest", (*[oldest(one) for one in needed], *also), typed=False))
@@ -176,7 +180,7 @@ def tested(environment: Environment, project: str, arguments: argparse.Namespace
         TESTS / "pytest.ini",
         f"--framework={environment.framework}",
     ]
-    shown = [] if environment.npm else [TESTS / "test_shown.py"]  # programs have no example: they are run as they are
+    shown = [TESTS / "test_shown.py"] if environment.shown else []
     done = run([*pytest, TESTS / f"test_{environment.framework}.py", *shown])
     if done.returncode:
         raise BrokenError(f"{environment.name} fails:\n{done.stdout}")

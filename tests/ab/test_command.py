@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from ctxfs.cli.app import run
 from ctxfs.testing import GeminiServer
-from needle_agent import PROGRAM, command, looks, loops, server, written
+from needle_agent import MODEL, PROGRAM, command, looks, loops, server, written
 from patience import HANGS_S
 
 pytestmark = pytest.mark.slow
@@ -121,6 +122,15 @@ print("to the user"); sys.exit(3)
     assert (tmp_path / "kept/task0-0-0/output.txt").read_text() == "to the user\n"
 
 
+ASKS_ONCE = f"""
+import json, os, urllib.request
+body = {{"model": {MODEL!r}, "max_tokens": 9, "messages": [{{"role": "user", "content": "hello"}}]}}
+headers = {{"content-type": "application/json"}}
+url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
+urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)).read()
+"""
+
+
 def test_the_program_gets_a_copy_of_the_directory_and_the_prompt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,18 +139,91 @@ def test_the_program_gets_a_copy_of_the_directory_and_the_prompt(
     (given / "start.txt").write_text("start\n")
     task: dict[str, Any] = {"id": "a", "prompt": "say it", "directory": "given"}
     task["check"] = ["grep", "-qx", "start say it", "end.txt"]
-    slow = {**task, "id": "slow", "timeout_s": 0.5, "check": "true"}
+    slow = {**task, "id": "slow", "timeout_s": 3.0, "check": "true"}
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text("".join(json.dumps(one) + "\n" for one in (task, slow)))
-    script = 'read prompt; echo "$(cat start.txt) $prompt" > end.txt; case $PWD in *slow*) sleep 600;; esac; exit 4'
+    script = (
+        'read prompt; echo "$(cat start.txt) $prompt" > end.txt; "$0" -c "$1"; '
+        "case $PWD in *slow*) sleep 600;; esac; exit 4"
+    )
     options = ["--json", "--keep", str(tmp_path / "kept")]
-    assert run(["ab", str(tasks), *options, "--", "sh", "-c", script]) == 0
+    with server(lambda _: "hello") as model:
+        options += ["--upstream-anthropic", model.url]
+        assert run(["ab", str(tasks), *options, "--", "sh", "-c", script, sys.executable, ASKS_ONCE]) == 0
     found = json.loads(capsys.readouterr().out)
     outcomes = {(one["task"], one["outcome"]) for one in found["sessions"]}
     assert outcomes == {("a", "solved"), ("slow", "timeout")}
     assert [path.name for path in given.iterdir()] == ["start.txt"]
     assert run(["ab", str(tasks), "--results", str(tmp_path / "x"), "--", "no-such-program"]) == 2
     assert "no-such-program cannot be run" in capsys.readouterr().err
+
+
+def test_a_program_without_a_tool_that_reads_needs_reading_turns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = written(tmp_path, 2)
+    without = PROGRAM.replace('("read_log", "Read")', '("read_log",)')
+    with server(looks) as model:
+        assert ab(tasks, model.url, "--arms", "none,default", "--json", program=without) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert [one["replaced"] for one in found["arms"]] == [0, 0]
+        assert "nothing was replaced in default, so it shows nothing" in found["notes"][0]
+        options = ["--arms", "none,default", "--reading-turns", "8"]
+        assert ab(tasks, model.url, *options, program=without) == 2
+        assert "begun with other command" in capsys.readouterr().err
+        options[1] += ",clear:5k"
+        options += ["--results", str(tmp_path / "other.jsonl"), "--json"]
+        assert ab(tasks, model.url, *options, program=without) == 0
+        tools = [len(request["tools"]) for request in model.requests]
+    found = json.loads(capsys.readouterr().out)
+    none, default, clear = found["arms"]
+    assert (none["solved"], default["solved"], clear["solved"]) == (2, 2, 0)
+    assert (none["replaced"], none["read_backs"]) == (0, 0)
+    assert default["replaced"] > 0
+    assert default["read_backs"] == 2
+    assert clear["replaced"] > 0
+    assert default["calls"] == none["calls"] + 2, "the turn in which it read is a call that was billed"
+    assert found["notes"] == []
+    assert set(tools) == {1, 6}, "what is only measured, or cleared, gets no tools of ours"
+
+
+def test_codex_is_told_where_the_proxy_is_and_reads_with_its_own_tool(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Codex takes no base URL from its environment, and has no tool named Read."""
+    program = PROGRAM.replace('"Read"', '"exec_command"').replace("prompt = sys.argv[1]", "prompt = sys.argv[3]")
+    given = 'sys.argv[2].partition(chr(34))[2].rstrip(chr(34)).replace("openai/v1", "anthropic")'
+    program = program.replace('os.environ["ANTHROPIC_BASE_URL"]', given)
+    codex = tmp_path / "codex"
+    codex.write_text(f"#!{sys.executable}\n{program}")
+    codex.chmod(0o755)
+
+    def model_looks(body: dict[str, Any]) -> Any:
+        turn: Any = looks(body)
+        if isinstance(turn, str):
+            return turn
+        return [replace(call, name=call.name.replace("Read", "exec_command")) for call in turn]
+
+    tasks = written(tmp_path, 1)
+    with server(model_looks) as model:
+        options = ["--upstream-anthropic", model.url, "--arms", "none,default", "--json"]
+        assert run(["ab", str(tasks), *options, "--", str(codex), "{prompt}"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    none, default = found["arms"]
+    assert (none["solved"], default["solved"]) == (1, 1)
+    assert default["read_backs"] == 1
+
+
+def test_a_program_that_goes_around_the_proxy_is_not_played_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it spends is not counted, and so no budget would hold."""
+    tasks = written(tmp_path, 5)
+    assert ab(tasks, "http://127.0.0.1:9", "--budget", "1", "--json", program="open('answer.txt', 'w')") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["outcome"] for one in found["sessions"]] == ["failed"]
+    assert found["unplayed"] == 10
+    assert any("none of the program's requests came through the proxy" in note for note in found["notes"])
 
 
 def test_gemini_is_counted_by_the_model_in_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,10 +14,11 @@ import anyio
 import typer
 from anyio import CancelScope, to_thread
 
+from ctxfs.adapters.serve.programs import program_of, told
 from ctxfs.adapters.serve.proxy import Proxy
 from ctxfs.cli.options import AsJson
 from ctxfs.cli.output import on_terminal, write_private
-from ctxfs.cli.proxy import Anthropic, Command, Gemini, OpenAI, checked_url
+from ctxfs.cli.proxy import UNREACHED, Anthropic, Command, Gemini, OpenAI, ReadingTurns, checked_url
 from ctxfs.errors import ConfigError
 from ctxfs.lab.ab.arms import Arm, checked_arms
 from ctxfs.lab.ab.commands import exit_code
@@ -108,6 +109,7 @@ def ab(
     command: Command,
     *,
     arms: Arms = "none,default",
+    reading_turns: ReadingTurns = 0,
     results: ResultsFile = None,
     budget: BudgetUsd = None,
     session_budget: SessionUsd = None,
@@ -151,8 +153,9 @@ def ab(
         raise ConfigError(f"{command[0]} cannot be run: there is no such program")
     given = {"anthropic": upstream_anthropic, "openai": upstream_openai, "gemini": upstream_gemini}
     upstreams = {name: checked_url(url) for name, url in given.items() if url is not None}
-    play = _Program(tuple(command), upstreams)
-    compared = partial(run_sessions, read, checked_arms(arms.split(",")), play, settings, command=_identity(command))
+    play = _Program(tuple(command), upstreams, reading_turns)
+    identity = _identity(command, reading_turns)
+    compared = partial(run_sessions, read, checked_arms(arms.split(",")), play, settings, command=identity)
     comparison = anyio.run(compared)
     shown = DEFAULT_MARGIN_POINTS if margin is None else margin
     if html is not None:
@@ -175,20 +178,22 @@ class _Program:
 
     command: tuple[str, ...]
     upstreams: Mapping[str, str]
+    reading_turns: int
 
     async def __call__(self, task: Task, arm: Arm, meter: Meter, directory: SessionDirectory) -> tuple[Outcome, str]:
         """Run it to its end, and ask the task's check, whatever its exit code is."""
         proxy = Proxy(
             directory.stored,
-            arm.settings,
+            {"read_tool": program_of(self.command).read_tool, **arm.settings},
             self.upstreams,
             each_tool_keeps=arm.each_tool_keeps,
+            reading_turns=self.reading_turns if arm.can_read_back else 0,
             meter=meter,
         )
         await to_thread.run_sync(proxy.__enter__)
         try:
             env = {**os.environ, **proxy.environment}
-            words, stdin = _with_prompt(self.command, task.prompt)
+            words, stdin = _with_prompt(told(self.command, proxy.environment), task.prompt)
             output = directory.path / "output.txt"
             code = await exit_code(
                 words, cwd=directory.work, env=env, stdin=stdin, output=output, timeout_s=task.timeout_s
@@ -198,6 +203,9 @@ class _Program:
         finally:
             with CancelScope(shield=True):
                 await to_thread.run_sync(proxy.__exit__, None, None, None)
+        meter.replaced = len(proxy.savings.replaced)
+        if not proxy.requests:
+            return "failed", UNREACHED
         if code is None:
             return "timeout", f"after {task.timeout_s:g} s"
         assert isinstance(task.check, tuple)
@@ -215,5 +223,7 @@ def _with_prompt(command: Sequence[str], prompt: str) -> tuple[list[str], bytes]
     return list(command), prompt.encode()
 
 
-def _identity(command: Sequence[str]) -> str:
-    return hashlib.sha256("\0".join(command).encode()).hexdigest()[:16]
+def _identity(command: Sequence[str], reading_turns: int) -> str:
+    """What must be the same for a comparison to go on."""
+    words = [*command, f"reading turns: {reading_turns}"] if reading_turns else command
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]

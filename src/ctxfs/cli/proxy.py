@@ -24,8 +24,8 @@ from ctxfs.session.content.visible import visible_text as for_terminal
 
 _KILLED = 128
 _NOTHING_CAME = 1
-_UNREACHED = (
-    "error: none of the program's requests came through the proxy, so they went where they always go. Its environment "
+UNREACHED = (
+    "none of the program's requests came through the proxy, so they went where they always go. Its environment "
     "had ANTHROPIC_BASE_URL, OPENAI_BASE_URL and GOOGLE_GEMINI_BASE_URL; if the program has a setting for its base "
     "URL, give it one of them"
 )
@@ -171,7 +171,7 @@ def proxy(
     for line in (*noted, *running.savings.lines()):
         sys.stderr.write(for_terminal(f"ctxfs: {line}\n"))
     if running.requests == 0:
-        sys.stderr.write(f"ctxfs: {_UNREACHED}\n")
+        sys.stderr.write(f"ctxfs: error: {UNREACHED}\n")
         raise typer.Exit(code or _NOTHING_CAME)
     raise typer.Exit(code)
 

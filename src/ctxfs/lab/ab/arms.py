@@ -40,6 +40,11 @@ class Arm:
     clears_above_tokens: int | None = None
     clear_keeps: int = _KEPT_WHEN_CLEARED
 
+    @property
+    def can_read_back(self) -> bool:
+        """Whether something is replaced that the model can read back."""
+        return self.each_tool_keeps is not None or self.settings != _OFF
+
 
 def arm_named(name: str) -> Arm:
     """The arm of that name; see ``ARM_NAMES``. Raises ``ConfigError`` if there is no such arm."""

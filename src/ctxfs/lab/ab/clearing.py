@@ -24,6 +24,11 @@ class Clearing:
         self._keeps = keeps
         self._cleared = set[str]()
 
+    @property
+    def cleared(self) -> int:
+        """How many results were removed so far."""
+        return len(self._cleared)
+
     def edited(self, api: Api, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The body to send: itself, if nothing is removed. Raises ``TranscriptError`` if it is not a request."""
         view = VIEWS[api]

@@ -169,7 +169,7 @@ class Meter:
 
     Any thread may use it. ``stored_in``: where the session stores contents, so that calls that open them are known.
     ``limit_usd``: the session's own budget; None: only that of the comparison. ``stopped``: what refused a call, if
-    anything did.
+    anything did. ``replaced``: how many contents were replaced, which whoever replaces them sets; None: not known.
     """
 
     def __init__(
@@ -185,6 +185,7 @@ class Meter:
     ) -> None:
         self.counts = Counts()
         self.stopped: Outcome | None = None
+        self.replaced: int | None = None
         self._key = key
         self._results = results
         self._budget = budget
@@ -337,8 +338,9 @@ class Meter:
         """How the session ended, with all that was counted."""
         with self._lock:
             counts = {name: getattr(self.counts, name) for name in Counts.__slots__}
+        replaced = self.replaced if self._clearing is None else self._clearing.cleared
         key = self._key._asdict()
-        return SessionResult(**key, outcome=outcome, wall_s=round(wall_s, 3), note=note, **counts)
+        return SessionResult(**key, outcome=outcome, wall_s=round(wall_s, 3), replaced=replaced, note=note, **counts)
 
     # Calls of tools --------------------------------------------------------------------------------------------------
 

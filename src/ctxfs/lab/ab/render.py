@@ -81,6 +81,8 @@ def _session(one: SessionResult) -> list[Cell]:
 
 def _cell(figures: ArmFigures, field: str) -> Cell:
     value: Any = getattr(figures, field)
+    if value is None:
+        return "?", None
     return dollars(value) if field == "usd" else number(value, ",.0f")
 
 

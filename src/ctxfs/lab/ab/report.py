@@ -29,6 +29,7 @@ ROWS = (
     ("input, from the cache", "cache_read_tokens"),
     ("output", "output_tokens"),
     ("seconds", "wall_s"),
+    ("replaced", "replaced"),
     ("read back", "read_backs"),
     ("repeated tool calls", "repeated_calls"),
     ("refused requests", "refusals"),
@@ -66,6 +67,7 @@ class ArmFigures:
     repeated_calls: int
     refusals: int
     cache_breaks: int
+    replaced: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +165,12 @@ class Comparison:
             found.append(f"{plural(unbilled, 'reply')} without a bill: counted with the most that it may cost")
         if unpriced := sum(one.unpriced_calls for one in self.counted):
             found.append(f"{plural(unpriced, 'call')} of a model without known prices: counted as free")
+        found += [
+            f"nothing was replaced in {one.arm}, so it shows nothing: its sessions are too short for that, or the "
+            "program has no tool that reads back (--reading-turns 8 brings one)"
+            for one in self.figures
+            if one.sessions and one.replaced == 0 and one.arm != "none"
+        ]
         notes = sorted({one.note for one in self.sessions if one.note and one.outcome in ("crashed", "failed")})
         return found + notes[:3]
 
@@ -241,7 +249,14 @@ def _figures(arm: str, sessions: Sequence[SessionResult]) -> ArmFigures:
         repeated_calls=sum(one.repeated_calls for one in sessions),
         refusals=sum(one.refusals for one in sessions),
         cache_breaks=sum(one.cache_breaks for one in sessions),
+        replaced=_sum([one.replaced for one in sessions]),
     )
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    """The sum; None if one of them is not known."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def details(one: Against) -> str:
@@ -265,6 +280,8 @@ def _dollars(difference: Difference) -> str:
 def shown(figures: ArmFigures, field: str) -> str:
     """One figure of an arm, as text."""
     value: Any = getattr(figures, field)
+    if value is None:
+        return "?"
     if field == "usd":
         return f"${value:,.2f}" if value >= 0.1 or not value else f"${value:.4f}"
     return f"{value:,.0f}"

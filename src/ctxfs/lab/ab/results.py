@@ -58,8 +58,8 @@ class SessionResult:
     may cost, one of a model without known prices (``unpriced_calls``) with nothing. ``most_usd``: what it had spent and
     reserved at most at a time. ``read_backs``: calls that opened stored content. ``repeated_calls``: calls of a tool
     with the same arguments as before. ``refusals``: requests that the provider refused as invalid. ``cache_breaks``:
-    calls for which the provider had less in its prompt cache than for the call before. ``note``: why it ended so, if
-    that needs a word.
+    calls for which the provider had less in its prompt cache than for the call before. ``replaced``: contents that were
+    replaced, or removed; None: that is not known. ``note``: why it ended so, if that needs a word.
     """
 
     task: str
@@ -80,6 +80,7 @@ class SessionResult:
     repeated_calls: int = 0
     refusals: int = 0
     cache_breaks: int = 0
+    replaced: int | None = None
     note: str = ""
 
     @property

@@ -158,8 +158,12 @@ class _Running:
             for arm in arms:
                 result = await self._session(pair, arm)
                 await to_thread.run_sync(self._results.ended, result)
-                if result.outcome == "budget":
+                if result.outcome == "budget" or self._fails_from_the_start():
                     return
+
+    def _fails_from_the_start(self) -> bool:
+        """Whether no session could be played so far: the others would fail as this one did."""
+        return all(one.outcome == "failed" for one in self._results.sessions)
 
     async def _session(self, pair: Pair, arm: Arm) -> SessionResult:
         """Play one session in a directory of its own; nothing of it reaches another one but what it spent."""
