@@ -63,7 +63,6 @@ WRONG_TYPES: list[tuple[Callable[..., Any], Mapping[str, Any]]] = [
     (Bash, {"cwd": 5}),
     (Bash, {"env": 5}),
     (Bash, {"env": {"A": 5}}),
-    (Bash, {"shell": 5}),
     (ContextFileSystem, {"read_only": "no"}),
     (ContextFileSystem, {"inline_limit_chars": -1}),
     (ContextFileSystem, {"inline_limit_chars": "5"}),
@@ -197,3 +196,20 @@ def test_a_cache_that_lasts_an_hour_costs_more_to_write_whatever_the_model(model
     economy = ModelPricing.of(EvictionPricing(cache_ttl="1h"), model)
     assert (economy.terms.rates.write, economy.terms.ttl_s) == (write, 3600.0)
     assert ModelPricing.of(EvictionPricing(), model).terms.rates.write == ANTHROPIC_RATES.write
+
+
+GONE: list[tuple[type, str, str]] = [
+    (RetryPolicy, "jitter", "give base_delay_s and max_delay_s"),
+    (RetryPolicy, "rng", "random.seed"),
+    (RetryPolicy, "max_retry_after_s", "give max_delay_s"),
+    (Bash, "max_timeout_s", "timeout_s if that is more"),
+    (Bash, "shell", "let the command begin with it"),
+    (Materialize, "snippet_lines", "give max_inline_chars"),
+    (Materialize, "snippet_bytes", "give max_inline_chars"),
+]
+
+
+@pytest.mark.parametrize(("make", "name", "instead"), GONE)
+def test_a_setting_that_is_gone_is_refused_with_what_replaces_it(make: type, name: str, instead: str) -> None:
+    with pytest.raises(TypeError, match=f"{make.__name__} has no setting {name!r}: .*{instead}"):
+        make(**{name: 5})

@@ -42,7 +42,7 @@ from ctxfs.testing import Broken, Cut, Failure, MessagesServer
 pytestmark = pytest.mark.anyio
 
 READ = ToolSchema(name="Read", description="Reads a file.", input_schema={"type": "object"})
-NO_WAIT = RetryPolicy(jitter=0, base_delay_s=0)
+NO_WAIT = RetryPolicy(base_delay_s=0)
 
 
 def chat(server: MessagesServer, **settings: Any) -> ChatAnthropic:
@@ -166,7 +166,7 @@ async def test_retry_after_is_what_it_waits() -> None:
         slept.append(delay_s)
 
     async with MessagesServer([Failure.rate_limited(17), Failure.rate_limited(9999), "done"]) as server:
-        model = chat(server, retry=RetryPolicy(jitter=0, sleep=sleep))
+        model = chat(server, retry=RetryPolicy(sleep=sleep))
         await reply_of(model, UserMessage("q"))
         await model.close()
     assert slept == [17, 60]

@@ -37,7 +37,7 @@ from ctxfs.testing.strategies import png, transcripts
 
 READ = ToolSchema(name="Read", description="Reads a file.", input_schema={"type": "object"})
 READ_CALL = {"name": "Read", "arguments": "{}"}
-NO_WAIT = RetryPolicy(jitter=0, base_delay_s=0)
+NO_WAIT = RetryPolicy(base_delay_s=0)
 
 
 async def events_of(model: ChatOpenAI, *messages: Message, **settings: Any) -> list[ModelEvent]:

@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ctxfs.agent.llm.retry import RetryPolicy, broken, classify, retrying
 from ctxfs.errors import (
@@ -85,22 +83,20 @@ def test_a_prompt_that_is_too_long_tells_the_numbers(message: str, limit: int | 
 
 
 def test_the_delay_doubles_up_to_its_bound() -> None:
-    policy = RetryPolicy(base_delay_s=1, max_delay_s=10, jitter=0)
-    assert [policy.delay_s(n, None) for n in range(1, 7)] == [1, 2, 4, 8, 10, 10]
-    assert policy.delay_s(10_000, None) == 10
+    policy = RetryPolicy(base_delay_s=1, max_delay_s=10)
+    for attempt, longest in ((1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (6, 10), (10_000, 10)):
+        assert 0.75 * longest <= policy.delay_s(attempt, None) <= longest
 
 
-@given(st.integers(1, 100), st.floats(0, 1))
-def test_jitter_only_ever_takes_off_its_part(attempt: int, random: float) -> None:
-    plain, jittered = RetryPolicy(jitter=0), RetryPolicy(jitter=0.25, rng=lambda: random)
-    assert 0.75 * plain.delay_s(attempt, None) <= jittered.delay_s(attempt, None) <= plain.delay_s(attempt, None)
+def test_delays_differ_by_chance() -> None:
+    policy = RetryPolicy(base_delay_s=1)
+    assert len({policy.delay_s(1, None) for _ in range(20)}) > 1
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        *({name: -1} for name in ("max_retries", "base_delay_s", "max_delay_s", "max_retry_after_s", "jitter")),
-        {"jitter": 1.5},
+        *({name: -1} for name in ("max_retries", "base_delay_s", "max_delay_s")),
         {"max_delay_s": math.nan},
     ],
 )
@@ -110,10 +106,10 @@ def test_a_policy_that_cannot_be_is_refused(settings: dict[str, Any]) -> None:
 
 
 def test_retry_after_is_honoured_and_capped() -> None:
-    policy = RetryPolicy(base_delay_s=1, jitter=0, max_retry_after_s=60)
+    policy = RetryPolicy(base_delay_s=1)
     assert policy.delay_s(1, 7) == 7
     assert policy.delay_s(1, 3600) == 60
-    assert policy.delay_s(4, 2) == 8
+    assert policy.delay_s(4, 2) >= 6  # its own delay of 8 seconds, less a quarter at most
 
 
 @pytest.mark.parametrize(
@@ -154,26 +150,28 @@ class Flaky:
 @pytest.mark.anyio
 async def test_a_failed_attempt_is_announced_waited_for_and_made_again() -> None:
     flaky = Flaky(classify("slow down", status=429, headers={"retry-after": "3"}), broken("gone"))
-    events = await flaky.run(RetryPolicy(jitter=0))
+    events = await flaky.run(RetryPolicy())
+    slept = flaky.slept
     assert events == [
         "begun",
-        Retrying(attempt=1, delay_s=3.0, reason="slow down"),
+        Retrying(attempt=1, delay_s=slept[0], reason="slow down"),
         "begun",
-        Retrying(attempt=2, delay_s=1.0, reason="gone"),
+        Retrying(attempt=2, delay_s=slept[1], reason="gone"),
         "begun",
         "done",
     ]
-    assert flaky.slept == [3.0, 1.0]
+    assert slept[0] == 3.0
+    assert 0.75 <= slept[1] <= 1.0
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("max_retries", "slept"), [(0, []), (2, [0.5, 1.0])])
-async def test_retries_end(max_retries: int, slept: list[float]) -> None:
+@pytest.mark.parametrize(("max_retries", "slept"), [(0, 0), (2, 2)])
+async def test_retries_end(max_retries: int, slept: int) -> None:
     flaky = Flaky(*(classify("busy", status=529) for _ in range(9)))
     with pytest.raises(Overloaded, match="busy") as caught:
-        await flaky.run(RetryPolicy(max_retries=max_retries, jitter=0))
+        await flaky.run(RetryPolicy(max_retries=max_retries))
     assert caught.value.attempts == max_retries + 1
-    assert flaky.slept == slept
+    assert len(flaky.slept) == slept
 
 
 @pytest.mark.anyio

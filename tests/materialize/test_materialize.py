@@ -125,7 +125,7 @@ async def test_a_long_text_with_an_image_stays_whole_until_the_model_has_seen_it
         assert kept == Materialized(content=tuple(blocks), ref=None, saved_chars=0)
 
 
-@pytest.mark.parametrize("name", ["max_inline_chars", "max_inline_bytes", "snippet_lines", "snippet_bytes"])
+@pytest.mark.parametrize("name", ["max_inline_chars", "max_inline_bytes"])
 @pytest.mark.parametrize("value", [-1, "4", None, 1.5])
 def test_a_limit_that_is_no_count_is_refused(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=name):

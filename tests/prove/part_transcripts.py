@@ -62,7 +62,7 @@ POLICIES = (
         settings={"keep_recent": _KEEP, "digest_tokens": 60},
         budget=_SMALL,
         summarize=True,
-        eager=Materializer(settings=Materialize(max_inline_chars=2_000, snippet_lines=5)),
+        eager=Materializer(settings=Materialize(max_inline_chars=2_000)),
     ),
 )
 

@@ -1,6 +1,7 @@
 """The Bash tool: output streams into the session, is read while it comes, and nothing outlives its command."""
 
 import errno
+import math
 import os
 import sys
 import time
@@ -83,10 +84,15 @@ def test_it_is_off_unless_it_is_configured(tmp_path: Path) -> None:
     assert AgentConfig().bash is None
 
 
-@pytest.mark.parametrize("timeout_s", [0, -1, 601])
+@pytest.mark.parametrize("timeout_s", [0, -1, math.inf, math.nan])
 def test_a_time_out_that_cannot_work_is_refused(timeout_s: float) -> None:
     with pytest.raises(ConfigError, match="timeout_s"):
         Bash(timeout_s=timeout_s)
+
+
+def test_the_model_may_ask_for_ten_minutes_or_for_what_is_set_if_that_is_more() -> None:
+    assert Bash().max_timeout_s == 600
+    assert Bash(timeout_s=601).max_timeout_s == 601
 
 
 async def test_the_agent_asks_before_each_command(tmp_path: Path) -> None:
@@ -328,7 +334,7 @@ async def test_the_signal_that_ended_it_is_told(tmp_path: Path) -> None:
         assert (await run(fs, "kill -9 $$")).content == "[killed by signal 9]"
 
 
-@pytest.mark.parametrize("settings", [{"cwd": "/nowhere/at/all"}, {"shell": "no-such-shell"}])
+@pytest.mark.parametrize("settings", [{"cwd": "/nowhere/at/all"}, {"env": {"PATH": "/nowhere"}}])
 async def test_a_command_that_cannot_start_is_told(settings: dict[str, Any], tmp_path: Path) -> None:
     async with session(tmp_path) as fs:
         result = await run(fs, "echo hi", Bash(allow_unapproved=True, **settings))

@@ -3,6 +3,7 @@
 Follows "Tool Output Materialization（工具输出文件化）规格", terminal output. Linux and macOS.
 """
 
+import math
 import os
 import signal
 import subprocess
@@ -35,9 +36,12 @@ from ctxfs.text.jsontext.validate import is_json
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import CALL, Tool, ToolResult, told
 from ctxfs.tools.decorator import tool
-from ctxfs.tools.materialization import ContextRef, Materialize
+from ctxfs.tools.materialization import SNIPPET_BYTES, SNIPPET_LINES, ContextRef, Materialize, snippet_bounds
 
 _NAME = "Bash"
+
+_MAX_TIMEOUT_S = 600.0
+"""Ten minutes are enough for a build or a test suite, and a command that hangs ends within an agent's lifetime."""
 _READ_BYTES = 65_536
 _FLUSH_BYTES = 524_288
 _FLUSH_S = 0.05
@@ -59,31 +63,32 @@ _DESCRIPTION = (
 )
 
 
-@names_settings()
+@names_settings(
+    {
+        "max_timeout_s": "the model may ask for up to 600 seconds, or timeout_s if that is more",
+        "shell": 'commands are run by bash; for another shell, let the command begin with it, as in zsh -c "..."',
+    }
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bash:
     """The settings of the Bash tool.
 
     cwd: where commands run; None means where the agent runs.
     env: the whole environment of commands; None passes the agent's own environment, with its secrets.
-    timeout_s: how long a command may run, in seconds, unless the model asks for another time.
-    max_timeout_s: the longest time that the model may ask for, in seconds.
+    timeout_s: how long a command may run, in seconds, unless the model asks for another time. It may ask for up to
+        600 seconds, or for as much as this if that is more.
     max_output_bytes: how much one command may print, in bytes. A command that prints more is ended; its output until
         then is kept, and the result and the record say so. None means no bound.
-    shell: the program that is called with ``-c`` and the command.
     allow_unapproved: True runs commands without approval.
 
     Raises:
-        ConfigError: a time-out is not positive, or above the longest; a bound on the output is not a whole number of at
-            least 1.
+        ConfigError: the time-out is not positive; a bound on the output is not a whole number of at least 1.
     """
 
     cwd: str | Path | None = None
     env: Mapping[str, str] | None = None
     timeout_s: float = 120.0
-    max_timeout_s: float = 600.0
     max_output_bytes: int | None = 256 * 1024 * 1024
-    shell: str = "bash"
     allow_unapproved: bool = False
 
     def __post_init__(self) -> None:
@@ -91,15 +96,18 @@ class Bash:
         require_kind("env", self.env, Mapping, "a mapping of names to values")
         for variable, value in (self.env or {}).items():
             require_text(f"env[{variable!r}]", value)
-        require_text("shell", self.shell)
         require_number("timeout_s", self.timeout_s, at_least=0)
-        require_number("max_timeout_s", self.max_timeout_s, at_least=0)
         require_bool("allow_unapproved", self.allow_unapproved)
-        if not 0 < self.timeout_s <= self.max_timeout_s:
-            raise ConfigError(f"timeout_s is {self.timeout_s}: use more than 0 and at most {self.max_timeout_s}")
+        if not 0 < self.timeout_s < math.inf:
+            raise ConfigError(f"timeout_s is {self.timeout_s}: use more than 0 seconds, and not infinity")
         bound: object = self.max_output_bytes
         if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool) or bound < 1):
             raise ConfigError(f"max_output_bytes is {bound!r}: use a whole number of at least 1, or None for no bound")
+
+    @property
+    def max_timeout_s(self) -> float:
+        """The longest time that the model may ask for, in seconds."""
+        return max(self.timeout_s, _MAX_TIMEOUT_S)
 
     def check_approval(self, *, asks_first: bool) -> None:
         """Raise ``ConfigError`` when commands would run without approval."""
@@ -201,7 +209,7 @@ class _Command:
         nothing = await to_thread.run_sync(os.open, os.devnull, os.O_RDONLY)
         try:
             return await anyio.open_process(
-                [self._bash.shell, "-c", command],
+                ["bash", "-c", command],
                 stdin=nothing,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -300,11 +308,11 @@ class _Shown:
     tools: Collection[str]
 
     def ends(self) -> Ends:
-        head_bytes = max(self.limits.max_inline_bytes, self.limits.snippet_bytes)
+        head_bytes = max(self.limits.max_inline_bytes, SNIPPET_BYTES)
         return Ends(
             head_bytes=head_bytes,
-            tail_bytes=self.limits.snippet_bytes,
-            error_lines=2 * self.limits.snippet_lines,  # those in the head are not shown twice
+            tail_bytes=SNIPPET_BYTES,
+            error_lines=2 * SNIPPET_LINES,  # those in the head are not shown twice
         )
 
     async def result(self, stored: Stored, ends: Ends, outcome: str, *, is_error: bool) -> ToolResult:
@@ -347,7 +355,7 @@ class _Shown:
 
     def _passages(self, stored: Stored, ends: Ends) -> dict[str, list[str]]:
         """The longest passages that take a digest's share of the output; tokens are not counted of so much of it."""
-        for lines, size_bytes in self.limits.snippet_bounds():
+        for lines, size_bytes in snippet_bounds():
             passages = ends.passages(line_count=stored.lines, lines=lines, size_bytes=size_bytes)
             if sum(len(row) + 1 for rows in passages.values() for row in rows) <= ends.chars // DIGEST_FRACTION:
                 return passages

@@ -45,17 +45,28 @@ def utf8_size(text: str) -> int:
     return sum(len(text[i : i + _SLICE].encode("utf-8", "surrogatepass")) for i in range(0, len(text), _SLICE))
 
 
+SNIPPET_LINES = 40
+SNIPPET_BYTES = 2 * 1024
+"""Upper bounds on the head, on the tail and on the passages with errors of an output, each."""
+
 _SCALES = (1.0, 0.5, 0.25, 0.125)
 
 
-@names_settings()
+def snippet_bounds() -> Iterator[tuple[int, int]]:
+    """Lines and bytes of a snippet: the upper bounds at first, then less and less."""
+    for scale in _SCALES:
+        yield int(SNIPPET_LINES * scale), int(SNIPPET_BYTES * scale)
+
+
+_SNIPPETS = "snippets take at most a fifth of the output's tokens; give max_inline_chars or max_inline_bytes"
+
+
+@names_settings({"snippet_lines": _SNIPPETS, "snippet_bytes": _SNIPPETS})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Materialize:
     """When output is materialized, and how much of it is shown in its place.
 
     max_inline_chars, max_inline_bytes: output over either limit is materialized; 0 means all that is not empty.
-    snippet_lines, snippet_bytes: upper bounds on the head, on the tail and on the passages with errors, each; they
-        shrink until together they take at most a fifth of the output's tokens. 0 means none.
     servers: the server of a tool, by the tool's name; tools that are not named have none.
 
     Output with an image or a document stays whole, so that the model sees it; it is evicted later, like any other.
@@ -66,12 +77,10 @@ class Materialize:
 
     max_inline_chars: int = 4_000
     max_inline_bytes: int = 16 * 1024
-    snippet_lines: int = 40
-    snippet_bytes: int = 2 * 1024
     servers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
-        for name in ("max_inline_chars", "max_inline_bytes", "snippet_lines", "snippet_bytes"):
+        for name in ("max_inline_chars", "max_inline_bytes"):
             require_int(name, getattr(self, name), at_least=0)
         if not isinstance(self.servers, Mapping):
             raise ConfigError(f"servers is {self.servers!r}: use a mapping from tools' names to servers' names")
@@ -82,11 +91,6 @@ class Materialize:
         """Whether ``text`` passes either limit."""
         limit = self.max_inline_bytes
         return len(text) > min(self.max_inline_chars, limit) or utf8_size(text) > limit
-
-    def snippet_bounds(self) -> Iterator[tuple[int, int]]:
-        """Lines and bytes of a snippet, at first as they are set, then less and less."""
-        for scale in _SCALES:
-            yield int(self.snippet_lines * scale), int(self.snippet_bytes * scale)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +162,7 @@ class Materializer:
         if not summary.is_smaller(summary.render({}, line_count=len(measured))):  # counting lines can wait
             return None
 
-        replacement, tokens = summary.longest(self.settings, content_tokens=item.content_tokens, counter=counter)
+        replacement, tokens = summary.longest(content_tokens=item.content_tokens, counter=counter)
         limits = f"{self.settings.max_inline_chars:,} characters or {self.settings.max_inline_bytes:,} bytes"
         offload = Offload(
             item_id=item.id,
@@ -209,7 +213,7 @@ class _Summary:
         """Whether ``text`` has fewer characters, and fewer bytes, than the output."""
         return len(text) < int(self.ref.hint["chars"]) and utf8_size(text) < int(self.ref.hint["bytes"])
 
-    def longest(self, settings: Materialize, *, content_tokens: int, counter: TokenCounter) -> tuple[str, int]:
+    def longest(self, *, content_tokens: int, counter: TokenCounter) -> tuple[str, int]:
         """The longest text that is smaller than the output, with passages that take a digest's share of it; its tokens.
 
         Without a passage it is smaller in characters and bytes, or the output would stay.
@@ -218,7 +222,7 @@ class _Summary:
         bare = self.render({}, line_count=count)
         bare_tokens = counter.count(bare)
         most = min(bare_tokens + content_tokens // DIGEST_FRACTION, content_tokens - 1)
-        for lines, size_bytes in settings.snippet_bounds():
+        for lines, size_bytes in snippet_bounds():
             text = self.render(self.snippets.passages(lines=lines, size_bytes=size_bytes), line_count=count)
             if self.is_smaller(text) and (tokens := counter.count(text)) <= most:
                 return text, tokens

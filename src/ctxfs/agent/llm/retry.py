@@ -41,44 +41,50 @@ STATUS_OF_KIND = {
 RETRYABLE = (ConnectionFailed, RateLimited, Overloaded)
 
 
-@names_settings()
+_JITTER = 0.25
+"""At most this part of a delay is taken off by chance, so that clients refused together do not come back together."""
+
+_MAX_RETRY_AFTER_S = 60.0
+"""A provider that asks for more than this is asked again all the same: one is reached long before it said, or not."""
+
+
+@names_settings(
+    {
+        "jitter": "up to a quarter of each delay is taken off by chance; give base_delay_s and max_delay_s",
+        "rng": "chance comes from the module random; random.seed(...) makes it repeatable",
+        "max_retry_after_s": "Retry-After counts up to 60 seconds; give max_delay_s for the other delays",
+    }
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """How often and when a failed call is made again.
 
-    ``max_retries``: 0 never retries. The delay doubles from ``base_delay_s`` up to ``max_delay_s``; the provider's
-    Retry-After counts instead where it is longer, up to ``max_retry_after_s``. ``jitter`` takes a random part of at
-    most this fraction off; 0 makes every delay the same again. ``rng`` gives numbers from 0 to 1 for it. ``sleep``
-    waits for a number of seconds, on asyncio and on trio.
+    ``max_retries``: 0 never retries. The delay doubles from ``base_delay_s`` up to ``max_delay_s``, and up to a quarter
+    of it is taken off by chance. The provider's Retry-After counts instead where it is longer, up to 60 seconds.
+    ``sleep`` waits for a number of seconds, on asyncio and on trio.
 
     Raises:
-        ConfigError: a number below 0, a ``jitter`` over 1, or a ``sleep`` that is not a function.
+        ConfigError: a number below 0, or a ``sleep`` that is not a function.
 
     """
 
     max_retries: int = 4
     base_delay_s: float = 0.5
     max_delay_s: float = 30.0
-    max_retry_after_s: float = 60.0
-    jitter: float = 0.25
-    rng: Callable[[], float] = random.random
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
     def __post_init__(self) -> None:
         require_int("max_retries", self.max_retries, at_least=0)
-        for name in ("base_delay_s", "max_delay_s", "max_retry_after_s", "jitter"):
+        for name in ("base_delay_s", "max_delay_s"):
             require_number(name, getattr(self, name), at_least=0)
-        if self.jitter > 1:
-            raise ConfigError(f"jitter is {self.jitter}: use a fraction, 0 to 1")
         if not callable(self.sleep):
             raise ConfigError(f"sleep is {self.sleep!r}: use a coroutine function of seconds")
 
     def delay_s(self, attempt: int, retry_after_s: float | None) -> float:
         """The seconds to wait after the failed ``attempt`` (1-based)."""
         delay = min(self.base_delay_s * 2.0 ** min(attempt - 1, 30), self.max_delay_s)
-        if self.jitter:
-            delay *= 1 - self.jitter * self.rng()
-        return max(delay, min(retry_after_s or 0.0, self.max_retry_after_s))
+        delay *= 1 - _JITTER * random.random()  # noqa: S311 - no secret depends on it
+        return max(delay, min(retry_after_s or 0.0, _MAX_RETRY_AFTER_S))
 
 
 class AttemptFailed(Exception):
