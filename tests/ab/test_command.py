@@ -111,7 +111,7 @@ print("to the user"); sys.exit(3)
 """
     tasks = written(tmp_path, 1)
     with server(looks) as model:
-        assert ab(tasks, model.url, "--budget", "1", "--json", "--keep", str(tmp_path / "kept"), program=program) == 0
+        assert ab(tasks, model.url, "--budget", "1", "--json", "--keep", str(tmp_path / "kept"), program=program) == 1
         assert model.requests == []
     found = json.loads(capsys.readouterr().out)
     assert {one["outcome"] for one in found["sessions"]} == {"failed"}
@@ -219,11 +219,12 @@ def test_a_program_that_goes_around_the_proxy_is_not_played_on(
 ) -> None:
     """What it spends is not counted, and so no budget would hold."""
     tasks = written(tmp_path, 5)
-    assert ab(tasks, "http://127.0.0.1:9", "--budget", "1", "--json", program="open('answer.txt', 'w')") == 0
+    assert ab(tasks, "http://127.0.0.1:9", "--budget", "1", "--json", program="open('nowhere.txt')") == 1
     found = json.loads(capsys.readouterr().out)
     assert [one["outcome"] for one in found["sessions"]] == ["failed"]
     assert found["unplayed"] == 10
     assert any("none of the program's requests came through the proxy" in note for note in found["notes"])
+    assert any("Exit code 1: FileNotFoundError: " in note for note in found["notes"]), "what the program printed last"
 
 
 def test_gemini_is_counted_by_the_model_in_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

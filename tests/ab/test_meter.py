@@ -215,12 +215,26 @@ def test_results_survive_a_kill(tmp_path: Path) -> None:
 )
 def test_another_comparison_is_not_continued(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
     path = tmp_path / "r.jsonl"
-    Results(path, HEADER).close()
+    with Results(path, HEADER) as results:
+        results.sent(KEY, 1, 2.0)
     given: dict[str, Any] = {"seed": 0, "arms": ("none", "default"), "repeats": 1, "tasks": "abc", **changed}
     with pytest.raises(ConfigError, match=said):
         Results(path, Header(**given))
     path.write_text("no results\n")
     with pytest.raises(ConfigError, match="not a file of results"):
+        Results(path, HEADER)
+
+
+def test_a_comparison_of_which_nothing_could_be_played_is_begun_again(tmp_path: Path) -> None:
+    """Its command was wrong, and the next one is another."""
+    path = tmp_path / "r.jsonl"
+    with Results(path, HEADER) as results:
+        results.ended(SessionResult(task="t", repeat=0, arm="none", outcome="failed"))
+    other = Header(seed=0, arms=("none", "default"), repeats=1, tasks="abc", command="other")
+    with Results(path, other) as results:
+        assert results.sessions == ()
+        results.ended(SessionResult(task="t", repeat=0, arm="none", outcome="unsolved"))
+    with pytest.raises(ConfigError, match="begun with other command: use the same"):
         Results(path, HEADER)
 
 

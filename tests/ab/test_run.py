@@ -1,5 +1,6 @@
 """A comparison in Python: with contexts and scripted models, its honesty is tested for real."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,21 @@ async def test_a_crash_in_one_arm_counts_for_this_arm_only(tmp_path: Path) -> No
     base, arm = comparison.figures
     assert (base.solved, base.crashed, arm.solved, arm.crashed) == (4, 0, 0, 4)
     assert any("broken" in note for note in comparison.notes())
+
+
+async def test_no_path_of_a_session_needs_quotes(tmp_path: Path) -> None:
+    given = ["a b", "a/b", "a-b", "$(id)", "django__django-1"]
+    places = list[str]()
+
+    async def looks(task: Task, session: Session) -> bool:
+        places.append(session.directory.parent.name)
+        return True
+
+    played = [Task(id=name, prompt="p") for name in given]
+    await run(played, ["none", "whole"], looks, Settings(results=tmp_path / "r.jsonl", keep=tmp_path / "kept"))
+    assert len(set(places)) == 2 * len(given)
+    assert all(re.fullmatch(r"[\w.-]+", place) for place in places)
+    assert "django__django-1-0-0" in places
 
 
 async def test_a_model_that_loops_is_stopped_by_the_budget(tmp_path: Path) -> None:

@@ -32,7 +32,10 @@ from ctxfs.lab.ab.tasks import Task, read_tasks
 from ctxfs.session.content.visible import visible_text as for_terminal
 
 _NOT_MET = 1
+_NOTHING_PLAYED = 1
 _PROMPT = "{prompt}"
+_SAID_BYTES = 300
+"""How much of the end of what a program printed is looked at for a note."""
 
 Tasks = Annotated[
     Path,
@@ -168,6 +171,8 @@ def ab(
     else:
         text = comparison.text(shown)
     sys.stdout.write(for_terminal(text) if on_terminal() else text)
+    if not comparison.counted and any(one.outcome == "failed" for one in comparison.sessions):
+        raise typer.Exit(_NOTHING_PLAYED)
     if margin is not None and not comparison.meets(margin):
         raise typer.Exit(_NOT_MET)
 
@@ -204,16 +209,27 @@ class _Program:
             with CancelScope(shield=True):
                 await to_thread.run_sync(proxy.__exit__, None, None, None)
         meter.replaced = len(proxy.savings.replaced)
+        ended = await to_thread.run_sync(_said, code, output)
         if not proxy.requests:
-            return "failed", UNREACHED
+            return "failed", f"{UNREACHED}. {ended}" if code else UNREACHED
         if code is None:
             return "timeout", f"after {task.timeout_s:g} s"
         assert isinstance(task.check, tuple)
         if await passes(task, task.check, directory.work):
             return "solved", ""
         if code:
-            return "crashed", f"exit code {code}"
+            return "crashed", ended
         return "unsolved", ""
+
+
+def _said(code: int | None, output: Path) -> str:
+    """How a program ended, with the last line that it printed."""
+    ended = f"Exit code {code}"
+    with output.open("rb") as file:
+        file.seek(max(0, output.stat().st_size - _SAID_BYTES))
+        lines = file.read().decode(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f"{ended}: {last}" if last else ended
 
 
 def _with_prompt(command: Sequence[str], prompt: str) -> tuple[list[str], bytes]:

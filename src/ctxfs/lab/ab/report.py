@@ -157,7 +157,8 @@ class Comparison:
         """What a reader must know beside the figures."""
         found = []
         if self.unplayed:
-            found.append(f"{plural(self.unplayed, 'session')} not played: the same command goes on")
+            sessions = plural(self.unplayed, "session")
+            found.append(f"{sessions} not played: the same command goes on, with more --budget if that was spent")
         for outcome, what in (("budget", "ended by the budget"), ("failed", "could not be played")):
             if number := sum(one.outcome == outcome for one in self.left_out):
                 found.append(f"{plural(number, 'session')} {what}: left out")

@@ -184,6 +184,10 @@ class Results:
             return
         try:
             first, *rest = [json_codec.loads(line) for line in lines]
+            if first.get("kind") == "comparison" and not any(map(_is_kept, rest)):
+                os.ftruncate(self._file, 0)
+                self._write({"kind": "comparison", "version": _VERSION, **asdict(header)})
+                return
             self._check(first, header)
             for record in rest:
                 self._fold(record)
@@ -199,7 +203,7 @@ class Results:
             now = getattr(header, field.name)
             then = first[field.name]
             if then != (list(now) if isinstance(now, tuple) else now):
-                shown = "" if field.name == "tasks" else f" ({then!r:.60} then, {now!r:.60} now)"
+                shown = "" if field.name in ("tasks", "command") else f" ({then!r:.60} then, {now!r:.60} now)"
                 raise ConfigError(
                     f"{self._path} was begun with other {field.name}{shown}: use the same again to go on, or another "
                     "file of results to begin anew"
@@ -229,3 +233,8 @@ class Results:
             if result.outcome not in get_args(Outcome):
                 raise ValueError(f"an unknown outcome, {result.outcome!r}")
             self._sessions[result.key] = result
+
+
+def _is_kept(record: Mapping[str, Any]) -> bool:
+    """Whether a line of the file says something that a comparison with another command, or other tasks, would lose."""
+    return bool(record["kind"] != "session" or record["outcome"] != "failed")

@@ -1,5 +1,6 @@
 """Play the sessions of a comparison: paired, in parallel, inside the budget, each written down when it ends."""
 
+import hashlib
 import logging
 import os
 import time
@@ -29,6 +30,8 @@ from ctxfs.storage.task_group import TaskGroup
 _log = logging.getLogger("ctxfs.lab")
 
 _NOTE_CHARS = 300
+_IN_PATHS = str.maketrans(dict.fromkeys("/\\ \t\n'\"$`;&|<>()*?[]{}!#~", "-"))
+"""What a path in a placeholder must not have: a model puts it into a command of a shell as it is."""
 
 Solve = Callable[[Task, Session], Awaitable[Any]]
 """Plays one session: an async function of the task and of what its arm gives it."""
@@ -168,7 +171,7 @@ class _Running:
     async def _session(self, pair: Pair, arm: Arm) -> SessionResult:
         """Play one session in a directory of its own; nothing of it reaches another one but what it spent."""
         position = pair.arms.index(arm)
-        name = f"{pair.task.id.replace('/', '-')}-{pair.repeat}-{position}"
+        name = f"{_in_paths(pair.task.id)}-{pair.repeat}-{position}"
         make = partial(SessionDirectory.made, self._settings.keep, name, pair.task.directory)
         directory = await to_thread.run_sync(make)
         clears = arm.clears_above_tokens
@@ -193,6 +196,12 @@ class _Running:
         if meter.stopped is not None and outcome != "solved":
             outcome = meter.stopped
         return meter.result(outcome, wall_s=time.monotonic() - start, note=note)
+
+
+def _in_paths(task_id: str) -> str:
+    """An id as a part of a path; one that was changed differs from all others by its digest."""
+    part = task_id.translate(_IN_PATHS)
+    return part if part == task_id else f"{part}-{hashlib.sha256(task_id.encode()).hexdigest()[:8]}"
 
 
 async def _solved(task: Task, solve: Solve, session: Session) -> tuple[Outcome, str]:
