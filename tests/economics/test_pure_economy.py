@@ -9,7 +9,6 @@ from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.offload_plan import Trim
 from ctxfs.messages import CharsCounter
-from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ContentRange, ContextItem
 from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from ctxfs.messages.names import NameAllocator
@@ -123,19 +122,27 @@ def test_what_was_read_back_stays_as_long_as_a_file_that_was_read() -> None:
     assert held.candidate.kind is ItemKind.FILE
 
 
-def test_after_a_resume_the_cache_counts_from_the_last_call() -> None:
-    economy = Session().economy
-    economy.resumed(-1000.0, Usage())
-    assert economy.ledger.cache_expires_at == -700.0
+def test_a_resumed_economy_knows_what_the_one_before_knew_of_the_same_items() -> None:
+    before, session = Session(), Session()
+    for one in (before, session):
+        one.take("msg_0", UserMessage("do it"))
+        one.take("msg_1", AssistantMessage((CALL,)))
+    before.economy.ledger.saved = 100.0
+    before.economy.pin(["call_1.input"], pinned=True)
+    session.economy.resumed(before.economy)
+    assert session.economy.ledger is before.economy.ledger
+    assert not session.economy.ledger.held["call_1.input"].candidate.pinned
 
 
-def test_after_a_resume_what_the_last_call_found_in_no_cache_is_written_again() -> None:
-    session = Session()
-    session.take("msg_0", UserMessage("do it " * 500))
-    reply = session.take("msg_1", AssistantMessage("done"))
-    assert session.economy.ledger.new_tokens == reply.token_count
-    session.economy.resumed(0.0, Usage(input_tokens=1_000))  # a provider that charges for writes wrote nothing
-    assert session.economy.ledger.new_tokens == session.economy.ledger.total_tokens
+def test_where_the_items_are_others_it_knows_what_they_cost_and_saved() -> None:
+    before, session = Session(), Session()
+    before.take("msg_0", UserMessage("do it"))
+    for one in (before, session):
+        one.take("msg_1", AssistantMessage((CALL,)))
+    before.economy.ledger.saved = 100.0
+    session.economy.resumed(before.economy)
+    assert session.economy.ledger.total_tokens == session.tokens
+    assert session.economy.ledger.saved == 100.0
 
 
 def test_a_placeholder_that_may_shrink_is_held_as_what_it_has_more_than_the_short_one() -> None:

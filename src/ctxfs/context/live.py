@@ -12,6 +12,7 @@ from ctxfs.context.commit import Pending, carry_out
 from ctxfs.context.entry import Entry, EntryRules, Known, build_entry, recorded_entry
 from ctxfs.context.notices import Notices
 from ctxfs.context.readers import ASSUMED, Readers
+from ctxfs.context.replayed import resume
 from ctxfs.context.settings import ContextSettings
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors import OutcomeUnknown, SessionClosed
@@ -187,12 +188,12 @@ class LiveTranscript:
         await to_thread.run_sync(self._resumed, items)
 
     def _resumed(self, items: Sequence[ContextItem]) -> None:
-        calls = [call for call in self.fs.state.calls if not call.summary]
-        self.transcript.resume(
+        resume(
+            self.transcript,
             items,
+            past=self.fs.state.past,
             known=self.known,
             rules=self.rules,
-            last_call=calls[-1] if calls else None,
             restored=self.fs.state.replies_since_restored(),
         )
 

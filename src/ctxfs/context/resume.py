@@ -37,11 +37,9 @@ async def go_back(live: LiveTranscript, back: Back, counter: TokenCounter) -> No
     """Record ``back``, and rebuild the transcript from the session, as after a restart."""
     await bring_back(live.fs, back)
     if back:
-        before = live.transcript
         live.begin()
         items = counted(await live.fs.items(), counter)
         await live.take_in(items, counter)
-        live.transcript.going_on_from(before)
 
 
 @uninterrupted

@@ -1,12 +1,12 @@
 """The messages of a session in memory: their order, open calls, and what is due. No I/O; ``Context`` is its shell."""
 
 import copy
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry
+from ctxfs.context.entry import Entry
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
@@ -32,7 +32,6 @@ from ctxfs.messages.messages import (
 )
 from ctxfs.messages.names import path_of
 from ctxfs.messages.serialize import from_dict
-from ctxfs.session.records import CallMade
 
 
 class Transcript:
@@ -54,6 +53,9 @@ class Transcript:
     ) -> None:
         self._items: dict[str, ContextItem] = {}
         self._base = base
+        self._keep_recent = keep_recent
+        self._pricing = economy
+        self._policy = policy
         self._position = 0
         self._positions: dict[str, int] = {}
         self._tool_names: dict[str, str] = {}
@@ -161,28 +163,20 @@ class Transcript:
             return None
         return self.economy.keep_recent_cost.warning(self.economy.ledger.spent)
 
-    def resume(
-        self,
-        items: Iterable[ContextItem],
-        *,
-        known: Known,
-        rules: EntryRules,
-        last_call: CallMade | None,
-        restored: Mapping[str, int] = MappingProxyType({}),
-    ) -> None:
-        """Resume with the items of a session, and its ``last_call`` (None: there was no call).
+    def empty(self, *, clock: Callable[[], float]) -> "Transcript":
+        """A transcript by the same rules that holds nothing, and reads the time from ``clock``."""
+        economy = None if self._pricing is None else replace(self._pricing, clock=clock)
+        return Transcript(self._keep_recent, self._base, economy=economy, policy=self._policy)
 
-        ``restored``: for each item that was restored, how often the model has replied since.
-        """
-        for item in items:
-            self.enter(recorded_entry(item, known, rules))
-        for item_id, replies_since in restored.items():
-            self.holds.restored(item_id, replies_since=replies_since)
-        if self.economy is not None:
+    def now(self) -> float:
+        """The time by which the prompt cache expires, in seconds since the epoch; 0 where nothing is priced."""
+        return 0.0 if self._pricing is None else self._pricing.clock()
+
+    def resumed(self, before: "Transcript") -> None:
+        """Take over what the planner knew of these items: ``before`` was led through all that happened to them."""
+        if self.economy is not None and before.economy is not None:
             self.economy.pin(self._with_trims(self.holds), pinned=True)
-            if last_call is not None:
-                self.economy.resumed(last_call.made_at, last_call.usage)
-        self.plan()  # the ledger takes in the items now, not in the first request
+            self.economy.resumed(before.economy)
 
     def billed(self, usage: Usage) -> None:
         """Take in the bill of the request whose reply enters next: it shows what the provider's cache holds."""
@@ -282,6 +276,7 @@ class Transcript:
             entries = list(self._items.items())
             at = next((n for n, (item_id, _) in enumerate(entries) if item_id == before), len(entries))
             self._items = dict([*entries[:at], (item.id, item), *entries[at:]])
+            self._positions[item.id] = self._positions.get(before or "", self._position)
             self.tokens += item.token_count
         if self.economy is not None:
             pairs = enumerate(zip(old, self._items, strict=False))

@@ -6,7 +6,8 @@ from itertools import islice
 from typing import Any
 
 from ctxfs.errors import ContentGone, NotRestorable, UnknownItem
-from ctxfs.messages.items import ContextItem
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage
 from ctxfs.messages.names import short_name
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.records import (
@@ -46,6 +47,10 @@ class OffloadStats:
         return self.saved_chars / self.count if self.count else 0.0
 
 
+Past = ItemAdded | Replaced | Restored | Removed | Pinned | RequestSent | CallMade | Stored
+"""What the planner learns from: ``Stored`` of arguments only, and no ``CallMade`` of a summary."""
+
+
 @dataclass(slots=True)
 class SessionState:
     """The state of a session, as far as its journal says.
@@ -59,6 +64,9 @@ class SessionState:
     carried, by SHA-256, ``request`` the last request. ``removed`` are the tombstones of contents that were removed on
     purpose, by item id; ``tags`` are the session's, ``notes`` the model's, by number. ``shadowed``: what was compared
     beside the real requests.
+
+    ``past`` are the records of items and calls so far, in order, from which a resumed session learns what the planner
+    knew: without the contents of what was evicted or removed, but for the calls of replies.
 
     ``changes`` is the number of the last change, that is, of items that were evicted together. Records without a number
     that follow each other are one change. ``undone`` are the numbers of the changes that were undone.
@@ -82,6 +90,7 @@ class SessionState:
     shadowed: list[Shadowed] = field(default_factory=list)
     tools: dict[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
     request: RequestSent | None = None
+    past: list[Past] = field(default_factory=list)
     changes: int = 0
     undone: set[int] = field(default_factory=set)
     tags: tuple[str, ...] = ()
@@ -93,6 +102,7 @@ class SessionState:
     _by_short_name: dict[str, str | None] = field(default_factory=dict)
     _shortened: int = 0
     _in_change: bool = False
+    _entered: dict[str, int] = field(default_factory=dict)  # where in ``past`` an item entered
 
     def become(self, other: "SessionState") -> None:
         """Be what ``other`` is: for whoever holds this state, which may be half folded."""
@@ -112,9 +122,7 @@ class SessionState:
 
     def apply(self, record: Record) -> None:  # noqa: C901, PLR0912 - one branch for each kind of record
         """Take in one record. A record about an unknown item changes nothing: the line of that item may be damaged."""
-        change = self.change_of(record)
-        self.changes = max(self.changes, change)
-        self._in_change = change > 0
+        self._note(record)
         match record:
             case SessionStarted():
                 self.layout = record.layout
@@ -161,6 +169,26 @@ class SessionState:
                 self._write_note(record)
             case Shadowed():
                 self.shadowed.append(record)
+
+    def _note(self, record: Record) -> None:
+        """Count changes, and keep what the planner learns from, without contents that left the context."""
+        change = self.change_of(record)
+        self.changes = max(self.changes, change)
+        self._in_change = change > 0
+        match record:
+            case ItemAdded():
+                self._entered[record.item.id] = len(self.past)
+                self.past.append(record)
+            case Replaced() | Restored() | Removed() | Pinned() | RequestSent():
+                self.past.append(record)
+            case CallMade(summary=False) | Stored(item_type=ItemType.TOOL_INPUT):
+                self.past.append(record)
+        gone = record.item_ids if isinstance(record, Removed) else ()
+        for item_id in (record.item_id,) if isinstance(record, Replaced) else gone:
+            place = self._entered.get(item_id)
+            entered = None if place is None else self.past[place]
+            if isinstance(entered, ItemAdded) and not isinstance(entered.item.message, AssistantMessage):
+                self.past[self._entered[item_id]] = replace(entered, item=entered.item.with_content(""))
 
     def _never_again(self, record: Stored | ContentRemoved) -> None:
         """Note the name and the id of a content, which are never allocated again."""

@@ -248,18 +248,19 @@ class SessionPricing:
         self.ledger.rates = rates
         self.ledger.changes += 1
 
-    def resumed(self, last_call_at: float, usage: Usage) -> None:
-        """The session was taken up again; its cache counts from its last call, in seconds of the clock (0: unknown).
-
-        ``usage``: what that call was billed; nothing where it is not known.
-        """
-        ledger = self.ledger
-        billed = Billed.of(usage, charges_writes=self._charges_writes)
-        if billed.prompt and billed.held is not None:
-            share = (billed.prompt - billed.held) / billed.prompt
-            ledger.lost(round(share * (ledger.total_tokens - ledger.new_tokens)))
-        ledger.cache_expires_at = last_call_at + self._terms.ttl_s
-        ledger.changes += 1
+    def resumed(self, before: "SessionPricing") -> None:
+        """The session was taken up again with these items: ``before`` was led through all that happened to them."""
+        known = before.ledger
+        free = {item_id for item_id, held in self.ledger.held.items() if not held.candidate.pinned}
+        self.keep_recent_cost = before.keep_recent_cost
+        if known.total_tokens != self.ledger.total_tokens or not free <= known.held.keys():
+            # The journal was damaged, the counter is another one, or messages came back as a whole.
+            self.ledger.going_on_from(known, unchanged_tokens=self.ledger.total_tokens)
+            return
+        known.pin(known.held.keys() - free, pinned=True)
+        known.pin(free, pinned=False)
+        self.ledger = known
+        self._planned = None
 
     # Deciding --------------------------------------------------------------------------------------------------------
 

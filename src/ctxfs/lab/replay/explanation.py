@@ -8,6 +8,7 @@ import anyio.to_thread
 
 from ctxfs.context.entry import EntryRules, Known
 from ctxfs.context.repair import repaired
+from ctxfs.context.replayed import resume
 from ctxfs.context.transcript import Transcript
 from ctxfs.eviction.economics.economy import CacheTerms, ModelPricing
 from ctxfs.eviction.economics.features import ItemKind, kind_of_result, program_of
@@ -124,7 +125,7 @@ async def explain(fs: ContextFileSystem, *, prices: Prices | None = None) -> Exp
     lives = Lives().take_all(records)
     costs = account_of(lives)
     rules = fs.state.eviction or DEFAULT_RULES
-    plan, decisions = await _next(fs, rules, costs)  # reads the items, and so finds what is damaged
+    plan, decisions = await _next(fs, rules)  # reads the items, and so finds what is damaged
     held = await entries(fs)
     paid = Paid(prices, ttl_s=rules.ttl_s)
     reasons = _Reasons(
@@ -158,7 +159,7 @@ def _context_tokens(held: Sequence[Entry], costs: Account) -> int:
 # What goes next -----------------------------------------------------------------------------------------------------
 
 
-async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tuple[Plan, dict[str, EvictionDecision]]:
+async def _next(fs: ContextFileSystem, rules: EvictionSet) -> tuple[Plan, dict[str, EvictionDecision]]:
     """Plan as a session that goes on now would, without being its writer; and what the planner says of each item."""
     counter = await load_counter()
     items = counted(await fs.items(), counter)
@@ -178,11 +179,12 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, costs: Account) -> tu
 
     def plan() -> tuple[Plan, dict[str, EvictionDecision]]:
         going_on = repaired(items, names=names, counter=counter).items
-        transcript.resume(
+        resume(
+            transcript,
             going_on,
+            past=fs.state.past,
             known=Known(names),
             rules=entry_rules,
-            last_call=costs.turns[-1] if costs.turns else None,
             restored=fs.state.replies_since_restored(),
         )
         decisions = transcript.economy.decisions() if transcript.economy is not None else ()
