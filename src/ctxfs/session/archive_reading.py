@@ -16,6 +16,7 @@ async def archived(fs: ContextFileSystem, archive_id: str) -> tuple[ContextItem,
     """
     if archive_id not in fs.state.archived.values():
         raise UnknownItem(archive_id)
-    records, archive = await fs.history(), str(await fs.load(archive_id))
+    records = await fs.history()
+    archive = str(await fs.load(archive_id))
     items = await run_in_steps(lambda: archived_items(archive, archive_id, records))
     return tuple(absolute(item, fs.base) for item in items)

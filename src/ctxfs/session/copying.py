@@ -70,8 +70,9 @@ async def bring_up_to_date(source: ThreadedStore, target: ThreadedStore, session
 
     Raises ``SessionDiverged`` if the log of ``target`` is not a prefix of that of ``source``; nothing changes then.
     """
-    log, known = await source.read_log(), await target.read_log()
-    log = log[: log.rfind(b"\n") + 1]
+    log = await source.read_log()
+    log = log[: log.rfind(b"\n") + 1]  # the last line may be one that is being written
+    known = await target.read_log()
     if not log.startswith(known):
         raise SessionDiverged(session_id)
     names = [name for name in await source.names() if name != INDEX_NAME]

@@ -84,7 +84,8 @@ def with_notices(items: Sequence[ContextItem], damaged: Mapping[str, DamagedCont
 
 
 def _notice(item: ContextItem, found: DamagedContent, following: Sequence[ContextItem]) -> ContextItem:
-    what, again = _KINDS[item.item_type], _AGAIN.get(item.item_type, "")
+    what = _KINDS[item.item_type]
+    again = _AGAIN.get(item.item_type, "")
     how = f"was {found.detail}" if found.removed else f"is damaged: {found.name}: {found.detail}"
     text = f"[the content of this {what} {how}{again}]"
     content: Content = text

@@ -72,8 +72,12 @@ async def _describe(store: ThreadedStore, name: str, indexed: Stored | None) -> 
     try:
         if indexed is not None and (await scan_blocks(store, indexed)).root == indexed.digest:
             return indexed
-        parse = _parse_artifact if name.startswith(ARTIFACTS) else _PARSERS.get(PurePosixPath(_plain(name)).suffix)
-        return None if parse is None else await measure(store, await parse(store, name))
+        if name.startswith(ARTIFACTS):
+            return await measure(store, await _parse_artifact(store, name))
+        parse = _PARSERS.get(PurePosixPath(_plain(name)).suffix)
+        if parse is None:
+            return None
+        return await measure(store, await parse(store, name))
     except (CtxfsError, ValueError, KeyError, TypeError):
         return None
 
@@ -202,7 +206,9 @@ async def _measured(store: ThreadedStore, entry: Stored) -> Stored:
     """Fill in what only the content tells; all of it is read, and must decode."""
     index = await scan_blocks(store, entry)
     entry = replace(entry, size_bytes=index.size_bytes, digest=index.root, blocks=index.count)
-    chars, newlines, last = 0, 0, ""
+    chars = 0
+    newlines = 0
+    last = ""
     async for text in ContentReader(store, entry).text_blocks():
         chars += len(text)
         newlines += text.count("\n")
@@ -221,7 +227,8 @@ def parse_header(data: bytes) -> tuple[dict[str, Any], int]:
     text = data.decode("utf-8", "surrogateescape")
     if not text.startswith("{"):
         raise ValueError("not an envelope")
-    tokens, decoder = JsonTokens(text), json.JSONDecoder()
+    tokens = JsonTokens(text)
+    decoder = json.JSONDecoder()
     head: dict[str, Any] = {}
     entry = tokens.first(0)
     while entry is not None:

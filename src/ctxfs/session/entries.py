@@ -46,15 +46,19 @@ async def entries(fs: ContextFileSystem) -> list[Entry]:
 
     Damaged contents of the context are known once they have been read; see ``ContextFileSystem.items``.
     """
-    stored, decided = fs.state.stored, dict[str, list[Decided]]()
+    stored = fs.state.stored
+    decided: dict[str, list[Decided]] = {}
     for decision in fs.state.decisions:
         decided.setdefault(decision.item_id, []).append(decision)
     found = {item.id: entry_of(item, stored.get(item.id)) for item in await fs.items(load=False)}
     if found:  # what stands for a content is in an item of the context then, and counted there
         decided.clear()
-    all_of_it = [*found.values(), *(_outside(s, decided.get(i, ())) for i, s in stored.items() if i not in found)]
+    listed = list(found.values())
+    listed += [
+        _outside(content, decided.get(item_id, ())) for item_id, content in stored.items() if item_id not in found
+    ]
     damaged = {content.item_id: content.detail for content in fs.recovery.contents}
-    return [replace(entry, damaged=damaged.get(entry.item_id)) for entry in all_of_it]
+    return [replace(entry, damaged=damaged.get(entry.item_id)) for entry in listed]
 
 
 def inline_content(entry: Entry) -> Content:

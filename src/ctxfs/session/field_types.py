@@ -6,6 +6,7 @@ A journal or an archive may come from anywhere; a value of the wrong type is dam
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, lru_cache
+from itertools import chain
 from math import isfinite
 from operator import attrgetter
 from types import MappingProxyType, UnionType
@@ -87,7 +88,7 @@ def _field_type(annotation: Any) -> _FieldType:
 
 def _accepted(annotation: Any) -> _Accepted:
     if isinstance(annotation, UnionType):
-        return tuple(kind for part in get_args(annotation) for kind in _accepted(part))
+        return tuple(chain.from_iterable(map(_accepted, get_args(annotation))))
     if annotation is float:
         return (int, float)
     origin = get_origin(annotation)

@@ -191,8 +191,10 @@ class ContextFileSystem:
                 inline_limit_chars=self._inline_limit_chars,
             )
             self._recovery = await writer.open()
-            self._writer, journal = writer, writer.journal
-        self._journal, self._state = journal, journal.state
+            self._writer = writer
+            journal = writer.journal
+        self._journal = journal
+        self._state = journal.state
 
     @uninterrupted
     async def close(self) -> None:

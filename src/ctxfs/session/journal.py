@@ -248,7 +248,9 @@ def _checked(line: bytes) -> tuple[int, int, bytes]:
     head = _HEAD.match(line)
     if head is None or not line.endswith(b"}"):
         raise ValueError("not a journal line")
-    seq, length, crc = int(head[2]), int(head[3]), int(head[4], 16)
+    seq = int(head[2])
+    length = int(head[3])
+    crc = int(head[4], 16)
     rec = line[head.end() : -1]
     if len(rec) != length or _crc(seq, rec) != crc:
         raise ValueError(f"the checksum of line {seq} does not match")

@@ -7,14 +7,16 @@ import anyio
 
 from ctxfs.errors import SessionLocked
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.05
+FIRST_PAUSE_S = 0.001
+LONGEST_PAUSE_S = 0.05
 
 T = TypeVar("T")
 
 
 async def patiently(attempt: Callable[[], Awaitable[T]], wait_s: float) -> T:
     """Make the attempt again while another writer has the session, for up to ``wait_s`` seconds."""
-    until, pause_s = anyio.current_time() + wait_s, FIRST_PAUSE_S
+    until = anyio.current_time() + wait_s
+    pause_s = FIRST_PAUSE_S
     while True:
         try:
             return await attempt()

@@ -105,7 +105,8 @@ async def scan_session(store: ThreadedStore, *, read_only: bool) -> SessionScan:
     #   is rebuilt if it is damaged or contradicts the journal;
     # - no journal: the session is new, or its journal was lost and is rebuilt from its files.
     journal = await read_journal(store)
-    log, state = journal.scan, journal.state
+    log = journal.scan
+    state = journal.state
     started = log.last_seq > 0
     if read_only and started:
         names = await store.names()

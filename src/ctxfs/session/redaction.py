@@ -53,10 +53,12 @@ class Redaction:
     def text(self, text: str) -> str:
         """A text without what the patterns match."""
         searched = _SURROGATE.sub("\ufffd", text)  # RE2 takes UTF-8, which has no lone surrogates
-        spans = sorted(span for pattern in self._compiled for span in _spans(pattern, searched))
-        pieces = list[str]()
+        spans: list[tuple[int, int]] = []
+        for pattern in self._compiled:
+            spans += _spans(pattern, searched)
+        pieces: list[str] = []
         end = 0
-        for start, stop in spans:
+        for start, stop in sorted(spans):
             if start >= end:
                 pieces += [text[end:start], REDACTED]
             end = max(end, stop)

@@ -49,7 +49,8 @@ async def session_plan(
     clock: Clock = time.time,
 ) -> PrunePlan:
     """Decide which contents of an open session can be removed; see ``plan_prune``. Nothing is changed."""
-    records, damaged = await fs.history(), bool(fs.recovery.damages)
+    records = await fs.history()
+    damaged = bool(fs.recovery.damages)
     now = clock()
     return await run_in_steps(
         lambda: plan_prune(
@@ -83,17 +84,17 @@ async def remove_contents(
 
     ``reasons``: why, by item id; ids that are not stored are ignored. Raises what ``prune_session`` raises.
     """
-    stored, now = fs.state.stored, clock()
-    tombstones = tuple(
-        ContentRemoved.of(stored[item_id], removed_at=now, by=by, reason=reason)
-        for item_id, reason in reasons.items()
-        if item_id in stored
-    )
+    stored = fs.state.stored
+    now = clock()
+    tombstones: list[ContentRemoved] = []
+    for item_id, reason in reasons.items():
+        if item_id in stored:
+            tombstones.append(ContentRemoved.of(stored[item_id], removed_at=now, by=by, reason=reason))
     if tombstones:
         await fs.writer.journal.remove(tombstones)
         await fs.writer.flush()
         logger.info("session %s: %s removed %d contents", fs.session_id, by, len(tombstones))
-    return tombstones
+    return tuple(tombstones)
 
 
 async def prune_plans(
@@ -107,7 +108,8 @@ async def prune_plans(
     clock: Clock = time.time,
 ) -> tuple[Pruned, ...]:
     """Decide what ``prune`` with the same arguments would remove; nothing is changed."""
-    stores, found = await resolved_stores(root_path, store), list[Pruned]()
+    stores = await resolved_stores(root_path, store)
+    found: list[Pruned] = []
     for session_id in await all_session_ids(stores) if session_ids is None else session_ids:
         fs = ContextFileSystem(session_id, store=stores, read_only=True)
         try:
@@ -147,7 +149,8 @@ async def prune(
         clock: gives seconds since the epoch.
 
     """
-    stores, done = await resolved_stores(root_path, store), list[Pruned]()
+    stores = await resolved_stores(root_path, store)
+    done: list[Pruned] = []
     planned = await prune_plans(
         session_ids, store=stores, undo_s=undo_s, grace_s=grace_s, archived_s=archived_s, clock=clock
     )

@@ -137,33 +137,45 @@ class Eraser:
 
     def _beside(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
         """A record of a request without its status if that names an item, or of a shadow run without its calls."""
-        if part["type"] == "shadowed":  # their arguments may quote any content
-            return {**part, **dict.fromkeys(_ACTIONS, "")} if self._left else part
+        if part["type"] == "shadowed":
+            # The arguments of its calls may quote any content.
+            if not self._left:
+                return part
+            return {**part, **dict.fromkeys(_ACTIONS, "")}
         status = str(part.get("status", ""))
-        return {**part, "status": ""} if any(item_id in status for item_id in self._all) else part
+        if any(item_id in status for item_id in self._all):
+            return {**part, "status": ""}
+        return part
 
     def _stored(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
         """A record of a stored content: without its checksum, and without how far it could be compressed or escaped."""
-        item_id, digest = part["item_id"], part["digest"]
+        item_id = part["item_id"]
+        digest = part["digest"]
         now = self._archives.get(item_id)
         if digest == now or (now is None and item_id not in self._left):
             return part
         metadata = {name: value for name, value in part.get("metadata", {}).items() if name in _METADATA}
         blank = {**part, "digest": "0" * len(digest), "content_length": 0}
-        return {**blank, "metadata": metadata} if metadata else blank
+        if metadata:
+            blank["metadata"] = metadata
+        return blank
 
 
 def _blank_item(item: Mapping[str, Any]) -> Mapping[str, Any]:
     message = item["message"]
-    whole = {**item, "message": {**message, "content": erased(message["content"])}}
-    return {**whole, "placeholder": erased(item["placeholder"])} if item.get("placeholder") else whole
+    blank = {**item, "message": {**message, "content": erased(message["content"])}}
+    if item.get("placeholder"):
+        blank["placeholder"] = erased(item["placeholder"])
+    return blank
 
 
 def _blank(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    whole = {**part, "content": erased(part["content"])}
+    blank = {**part, "content": erased(part["content"])}
     if "sha256" in part:  # of a decision
-        whole["sha256"] = "0" * len(part["sha256"])
-    return {**whole, "placeholder": erased(part["placeholder"])} if part.get("placeholder") else whole
+        blank["sha256"] = "0" * len(part["sha256"])
+    if part.get("placeholder"):
+        blank["placeholder"] = erased(part["placeholder"])
+    return blank
 
 
 def _blank_notes(part: Mapping[str, Any], item_ids: Collection[str]) -> Mapping[str, Any]:
@@ -171,17 +183,24 @@ def _blank_notes(part: Mapping[str, Any], item_ids: Collection[str]) -> Mapping[
 
     Which checksum belongs to an erased text is not known, so none of the token counts stays: they are counted again.
     """
-    sources = {sha256: source for sha256, source in part.get("sources", {}).items() if source[0] not in item_ids}
-    return {**part, **{name: new for name, new in (("tokens", {}), ("sources", sources)) if name in part}}
+    blank = dict(part)
+    if "tokens" in part:
+        blank["tokens"] = {}
+    if "sources" in part:
+        sources = part["sources"]
+        blank["sources"] = {sha256: source for sha256, source in sources.items() if source[0] not in item_ids}
+    return blank
 
 
 class Quotes:
     """Finds other texts with a line of the erased contents, or with one of their longest words."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        whole = list(texts)
-        lines = {line.strip() for text in whole for line in text.splitlines()}
-        words = {word for text in whole for word in text.split() if len(word) >= _WORD_CHARS}
+        lines = set[str]()
+        words = set[str]()
+        for text in texts:
+            lines.update(map(str.strip, text.splitlines()))
+            words.update(word for word in text.split() if len(word) >= _WORD_CHARS)
         self._lines = frozenset(line for line in lines if len(line) >= _QUOTE_CHARS)
         self._longest = [*sorted(self._lines, key=len)[-_QUOTES:], *sorted(words, key=len)[-_QUOTES:]]
 

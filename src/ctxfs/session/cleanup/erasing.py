@@ -198,23 +198,27 @@ async def _plan(fs: ContextFileSystem, found: Held, item_ids: Sequence[str]) -> 
     quotes = await run_in_steps(lambda: Quotes(contents))
     others = [item_id for item_id in (found.items | found.stored) if item_id not in reasons]
     archives = [a for a, ids in found.archives.items() if a not in reasons and not ids.isdisjoint(reasons)]
-    quoting = list[str]()
+    quoting: list[str] = []
     for item_id in others:
-        texts = [*found.texts.get(item_id, []), "" if item_id in archives else await _content(fs, found, item_id)]
+        texts = list(found.texts.get(item_id, []))
+        if item_id not in archives:  # an archive is rewritten anyway
+            texts.append(await _content(fs, found, item_id))
         if await run_in_steps(partial(_quotes_in, quotes, texts)):
             quoting.append(item_id)
     quoting += [f"note {number}" for number, text in found.notes.items() if quotes.found_in(text)]
-    damages = [f"damaged lines of the journal ({len(fs.recovery.damages):,})"] if fs.recovery.damages else []
+    not_reached: list[str] = []
+    if fs.recovery.damages:
+        not_reached.append(f"damaged lines of the journal ({len(fs.recovery.damages):,})")
     lost = [archive for archive in archives if not await _old(storage_of(fs), found, archive)]
-    damages += [f"the archive {archive}, which cannot be read" for archive in lost]
-    is_elsewhere = storage_of(fs).directory is None
+    not_reached += [f"the archive {archive}, which cannot be read" for archive in lost]
+    not_reached += _LEFT_IN_STORE if storage_of(fs).directory is None else _LEFT_IN_DIRECTORY
     return Erasure(
         session_id=fs.session_id,
         items=tuple(_erased(found, item_id, why) for item_id, why in reasons.items()),
         archives=tuple(archives),
         quoted_in=tuple(quoting),
         other_sessions=(),
-        not_reached=(*damages, *(_LEFT_IN_STORE if is_elsewhere else _LEFT_IN_DIRECTORY)),
+        not_reached=tuple(not_reached),
     )
 
 
@@ -223,9 +227,11 @@ def _quotes_in(quotes: Quotes, texts: Sequence[str]) -> bool:
 
 
 def _erased(found: Held, item_id: str, why: str) -> ErasedItem:
-    if (stored := found.stored.get(item_id)) is not None:
+    stored = found.stored.get(item_id)
+    if stored is not None:
         return ErasedItem(item_id=item_id, name=stored[-1].name, size_bytes=stored[-1].size_bytes, reason=why)
-    if (gone := found.tombstones.get(item_id)) is not None:
+    gone = found.tombstones.get(item_id)
+    if gone is not None:
         return ErasedItem(item_id=item_id, name=gone.name, size_bytes=gone.size_bytes, reason=why)
     size = len(found.texts[item_id][0].encode("utf-8", "surrogatepass"))
     return ErasedItem(item_id=item_id, name=found.items[item_id].name, size_bytes=size, reason=why)
@@ -243,9 +249,12 @@ async def _content(fs: ContextFileSystem, found: Held, item_id: str) -> str:
 
 async def _sharing(session_id: str, found: Held, item_ids: Collection[str], stores: SessionStores) -> tuple[str, ...]:
     """The other sessions of the place that have one of the contents, or the history to which it belonged."""
-    digests = {stored.digest for item_id in item_ids for stored in found.stored.get(item_id, [])}
+    digests = set[str]()
+    for item_id in item_ids:
+        digests.update(stored.digest for stored in found.stored.get(item_id, []))
     marks = [digest.encode() for digest in digests] + [_mark(item_id) for item_id in item_ids]
-    family, origins, sharing = {session_id, found.forked_from} - {""}, dict[str, str](), list[str]()
+    sharing: list[str] = []
+    origins: dict[str, str] = {}  # of sessions with one of the items: the session that each is a fork of
     limit = anyio.CapacityLimiter(_OPENED_AT_ONCE)
 
     async def look(name: str) -> None:
@@ -267,6 +276,8 @@ async def _sharing(session_id: str, found: Held, item_ids: Collection[str], stor
         for name in await session_ids(stores):
             if name != session_id:
                 group.start_soon(look, name)
+    # An item of the same id is the same item in a fork, and in a fork of a fork: sessions join until none is left.
+    family = {session_id, found.forked_from} - {""}
     before = 0
     while before != len(family):
         before = len(family)
@@ -297,16 +308,24 @@ async def _may_share(stores: SessionStores, session_id: str, marks: Sequence[byt
 async def _carry_out(fs: ContextFileSystem, found: Held, plan: Erasure, *, by: str, reason: str, now: float) -> None:
     store = storage_of(fs)
     item_ids = [item.item_id for item in plan.items]
-    archives = [file for archive in plan.archives if (file := await _new_archive(store, found, archive, item_ids))]
-    checksums = {archive: found.stored[archive][-1].digest for archive in plan.archives if archive in found.stored}
-    checksums |= {file.item_id: file.stored.digest for file in archives}
+    archives: list[ContentFile] = []
+    checksums: dict[str, str] = {}
+    for archive in plan.archives:
+        file = await _new_archive(store, found, archive, item_ids)
+        if file is not None:
+            archives.append(file)
+            checksums[archive] = file.stored.digest
+        elif archive in found.stored:
+            checksums[archive] = found.stored[archive][-1].digest
     log = await store.read_log()
     # What cannot be done is found before anything changes.
     await run_in_steps(lambda: rewritten(log, Eraser(item_ids, checksums)))
-    tombstones = [
-        _tombstone(found, item, now, by, reason) for item in plan.items if not _is_erased(found, item.item_id)
-    ]
-    records: list[Record] = [*tombstones, *(file.stored for file in archives)]
+    records: list[Record] = []
+    for item in plan.items:
+        gone = found.tombstones.get(item.item_id)
+        if gone is None or not gone.erased:
+            records.append(_tombstone(found, item, now, by, reason))
+    records += [file.stored for file in archives]
     together = store.is_shared  # else a file can only be replaced after the commit
     if records:
         await fs.writer.journal.commit(Commit(records=records, replacing=archives if together else ()))
@@ -324,8 +343,11 @@ async def _remove_bytes(
 
     ``checksums``: those of the archives without the contents. ``archives``: the new ones that are not written yet.
     """
-    gone = [name for item in plan.items for name in (item.name, index_name(item.name))]
-    await store.delete([*gone, *(index_name(file.name) for file in archives)])
+    gone: list[str] = []
+    for item in plan.items:
+        gone += (item.name, index_name(item.name))
+    gone += [index_name(file.name) for file in archives]
+    await store.delete(gone)
     for file in archives:
         await store.replace(file.name, file)
     log = await store.read_log()
@@ -335,15 +357,12 @@ async def _remove_bytes(
         await store.rewrite(new)
 
 
-def _is_erased(found: Held, item_id: str) -> bool:
-    gone = found.tombstones.get(item_id)
-    return gone is not None and gone.erased
-
-
 def _tombstone(found: Held, item: ErasedItem, now: float, by: str, reason: str) -> ContentRemoved:
-    if (gone := found.tombstones.get(item.item_id)) is not None:
+    gone = found.tombstones.get(item.item_id)
+    if gone is not None:
         return replace(gone, erased=True, removed_at=now, by=by, reason=reason)
-    if (stored := found.stored.get(item.item_id)) is not None:
+    stored = found.stored.get(item.item_id)
+    if stored is not None:
         return replace(ContentRemoved.of(stored[-1], removed_at=now, by=by, reason=reason), erased=True)
     added = found.items[item.item_id]
     text = found.texts[item.item_id][0]

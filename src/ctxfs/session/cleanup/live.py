@@ -88,26 +88,28 @@ def plan_prune(
     found = _found(records)
     state = found.state
     if damaged or found.unknown or found.rebuilt:
-        why = (
-            "a later version of ctxfs wrote to the session" if found.unknown else "the journal is damaged, or was lost"
-        )
+        why = "the journal is damaged, or was lost"
+        if found.unknown:
+            why = "a later version of ctxfs wrote to the session"
         return PrunePlan(session_id=session_id, collect=(), kept=dict.fromkeys(state.stored, why))
     archived_since = None if archived_s is None else now - archived_s
     kept = _kept(found, now=now, undo_s=undo_s, grace_s=grace_s, archived_since=archived_since)
-    collect = tuple(
-        Collectable(
+    collect: list[Collectable] = []
+    for stored in state.stored.values():
+        if stored.item_id in kept:
+            continue
+        reason = "nothing in the context refers to it"
+        if stored.item_id in state.archived:
+            reason = "only old archives name it"
+        one = Collectable(
             item_id=stored.item_id,
             name=stored.name,
             tool_name=stored.tool_name,
             size_bytes=file_bytes(stored),
-            reason="only old archives name it"
-            if stored.item_id in state.archived
-            else "nothing in the context refers to it",
+            reason=reason,
         )
-        for stored in state.stored.values()
-        if stored.item_id not in kept
-    )
-    return PrunePlan(session_id=session_id, collect=collect, kept=kept)
+        collect.append(one)
+    return PrunePlan(session_id=session_id, collect=tuple(collect), kept=kept)
 
 
 def file_bytes(stored: Stored) -> int:
@@ -161,11 +163,15 @@ _TIMES: Mapping[type, str] = {
 
 def _time_of(record: Record) -> float:
     """When a record was made, as far as it says; 0 if it does not."""
-    return float(getattr(record, _TIMES[type(record)])) if type(record) in _TIMES else 0.0
+    name = _TIMES.get(type(record))
+    if name is None:
+        return 0.0
+    return float(getattr(record, name))
 
 
 def _kept(found: _Found, *, now: float, undo_s: float, grace_s: float, archived_since: float | None) -> dict[str, str]:
-    state, names = found.state, _names(found.state.stored.values())
+    state = found.state
+    names = _names(state.stored.values())
     kept: dict[str, str] = {}
 
     def keep(item_ids: Iterable[str], why: str) -> None:
@@ -175,8 +181,7 @@ def _kept(found: _Found, *, now: float, undo_s: float, grace_s: float, archived_
 
     def keep_item(item: ContextItem, own: str, named: str) -> None:
         keep([item.id], own)
-        keep([] if item.source is None else [item.source.item_id], named)
-        keep(mentioned(item.message.content, names), named)
+        keep(_named_by(item, names), named)
 
     for item in state.items.values():
         keep_item(item, "it is in the context, or its placeholder is", "the context names it")
@@ -214,6 +219,13 @@ def _belongs_to_an_item(stored: Stored) -> bool:
     return stored.item_type is ItemType.TOOL_INPUT or stored.name.startswith(TERMINAL)
 
 
+def _named_by(item: ContextItem, names: Mapping[bytes, str]) -> Iterator[str]:
+    """The ids of the contents that an item needs: the one whose lines it repeats, and those that it mentions."""
+    if item.source is not None:
+        yield item.source.item_id
+    yield from mentioned(item.message.content, names)
+
+
 def mentioned(content: object, names: Mapping[bytes, str]) -> Iterator[str]:
     """The ids of the contents that a text, blocks or arguments name. ``names``: the id that each name stands for."""
     text = _text_of(content)
@@ -222,7 +234,8 @@ def mentioned(content: object, names: Mapping[bytes, str]) -> Iterator[str]:
     for token in tokens:
         parts = token.rstrip(b".").split(b"/")
         for depth in range(1, min(len(parts), _DEPTH) + 1):
-            if (item_id := names.get(b"/".join(parts[-depth:]))) is not None:
+            item_id = names.get(b"/".join(parts[-depth:]))
+            if item_id is not None:
                 yield item_id
 
 

@@ -94,8 +94,10 @@ class ForgetPlan:
     @property
     def over_bytes(self) -> int:
         """By how many bytes the rest exceeds the limit, although everything that may be was forgotten."""
+        if self.max_size_bytes is None:
+            return 0
         left = sum(verdict.size_bytes for verdict in self.verdicts) - self.size_bytes
-        return 0 if self.max_size_bytes is None else max(0, left - self.max_size_bytes)
+        return max(0, left - self.max_size_bytes)
 
 
 def plan_forget(
@@ -103,17 +105,12 @@ def plan_forget(
 ) -> ForgetPlan:
     """Decide which sessions a policy forgets; ``now``: in seconds since the epoch; ``running``: those being written."""
     newest_first = sorted(sessions, key=lambda session: (-session.changed_at, session.session_id))
-    kept = {
-        session.session_id: why
-        for place, session in enumerate(newest_first)
-        if (why := _why_kept(session, place, policy, now=now, running=running)) is not None
-    }
     over = None
     if policy.max_size_bytes is not None:
         over = sum(session.disk_bytes for session in sessions) - policy.max_size_bytes
     verdicts = []
-    for session in reversed(newest_first):
-        why = kept.get(session.session_id)
+    for place, session in reversed(list(enumerate(newest_first))):
+        why = _why_kept(session, place, policy, now=now, running=running)
         if why is None and over is not None and over <= 0:
             why = "the sessions fit"
         forget = why is None
@@ -134,37 +131,29 @@ def _verdict(session: SessionSummary, *, forget: bool, reason: str) -> Verdict:
     )
 
 
-def _why_kept(
+def _why_kept(  # noqa: PLR0911 - one for each rule
     session: SessionSummary, place: int, policy: ForgetPolicy, *, now: float, running: Collection[str]
 ) -> str | None:
     """Why a session stays whatever its size; None if nothing keeps it."""
     age_s = now - session.changed_at
-    return next(
-        (
-            why
-            for holds, why in (
-                (session.session_id in running, "an agent writes to it"),
-                (session.error is not None, "it cannot be read: look at it, or `ctxfs forget SESSION`"),
-                (place < policy.keep_last, f"it is one of the last {policy.keep_last}"),
-                (age_s < policy.keep_within_s, f"it changed within {_span(policy.keep_within_s)}"),
-                (not set(session.tags).isdisjoint(policy.keep_tags), f"it has a tag of {', '.join(policy.keep_tags)}"),
-                (
-                    policy.older_than_s is not None and age_s <= policy.older_than_s,
-                    f"it is not older than {_span(policy.older_than_s or 0)}",
-                ),
-                (
-                    policy.larger_than_bytes is not None and session.disk_bytes <= policy.larger_than_bytes,
-                    f"it is not larger than {policy.larger_than_bytes or 0:,} bytes",
-                ),
-                (
-                    bool(policy.tags) and set(session.tags).isdisjoint(policy.tags),
-                    f"it has no tag of {', '.join(policy.tags)}",
-                ),
-            )
-            if holds
-        ),
-        None,
-    )
+    tags = set(session.tags)
+    if session.session_id in running:
+        return "an agent writes to it"
+    if session.error is not None:
+        return "it cannot be read: look at it, or `ctxfs forget SESSION`"
+    if place < policy.keep_last:
+        return f"it is one of the last {policy.keep_last}"
+    if age_s < policy.keep_within_s:
+        return f"it changed within {_span(policy.keep_within_s)}"
+    if not tags.isdisjoint(policy.keep_tags):
+        return f"it has a tag of {', '.join(policy.keep_tags)}"
+    if policy.older_than_s is not None and age_s <= policy.older_than_s:
+        return f"it is not older than {_span(policy.older_than_s)}"
+    if policy.larger_than_bytes is not None and session.disk_bytes <= policy.larger_than_bytes:
+        return f"it is not larger than {policy.larger_than_bytes:,} bytes"
+    if policy.tags and tags.isdisjoint(policy.tags):
+        return f"it has no tag of {', '.join(policy.tags)}"
+    return None
 
 
 def _why_forgotten(policy: ForgetPolicy, now: float, session: SessionSummary) -> str:

@@ -72,9 +72,8 @@ async def named_plan(session_ids: Sequence[str], *, store: SessionStores) -> For
 async def _plan(policy: ForgetPolicy, stores: SessionStores, clock: Clock, *, running: Collection[str]) -> ForgetPlan:
     """Plan with sessions that must stay: ``running``, and every session that has a writer."""
     summaries = await counted_once(stores)
-    written = await run_to_completion(
-        lambda: {summary.session_id for summary in summaries if has_writer(stores, summary.session_id)}
-    )
+    names = [summary.session_id for summary in summaries]
+    written = await run_to_completion(lambda: {name for name in names if has_writer(stores, name)})
     return plan_forget(summaries, policy, now=clock(), running={*written, *running})
 
 
@@ -93,7 +92,8 @@ async def forget(
     written to within its lease. Raises ``ConfigError`` if the place cannot be read.
     """
     stores = await resolved_stores(root_path, store)
-    return await carry_out(await forget_plan(policy, store=stores, clock=clock), store=stores, by=by, clock=clock)
+    plan = await forget_plan(policy, store=stores, clock=clock)
+    return await carry_out(plan, store=stores, by=by, clock=clock)
 
 
 async def carry_out(
@@ -105,7 +105,9 @@ async def carry_out(
     clock: Clock = time.time,
 ) -> Forgotten:
     """Remove the sessions of a plan; see ``forget``."""
-    stores, removed, failed = await resolved_stores(root_path, store), list[Verdict](), list[tuple[Verdict, str]]()
+    stores = await resolved_stores(root_path, store)
+    removed: list[Verdict] = []
+    failed: list[tuple[Verdict, str]] = []
     for verdict in plan.forgotten:
         tombstone = {
             "session_id": verdict.session_id,
@@ -160,7 +162,8 @@ async def keep_quota(
     done = None
     if policy is not None:
         bounded = replace(policy, max_size_bytes=max_bytes)
-        done = await carry_out(await _plan(bounded, stores, clock, running=keep), store=stores, by=by, clock=clock)
+        plan = await _plan(bounded, stores, clock, running=keep)
+        done = await carry_out(plan, store=stores, by=by, clock=clock)
         used -= done.size_bytes
         text = "%s: %d sessions were forgotten, %d bytes, to keep the quota of %d bytes"
         logger.warning(text, stores.directory, len(done.removed), done.size_bytes, max_bytes)

@@ -16,7 +16,8 @@ async def counted_once(stores: SessionStores) -> list[SessionSummary]:
     Removing it frees that much, as long as the oldest are removed first.
     Raises ``ConfigError`` if the place cannot be read.
     """
-    summaries, root = await list_summaries(stores), stores.directory
+    summaries = await list_summaries(stores)
+    root = stores.directory
     if root is None:
         return summaries
     shared = await run_to_completion(lambda: shared_with_newer(root, summaries))
@@ -25,7 +26,8 @@ async def counted_once(stores: SessionStores) -> list[SessionSummary]:
 
 def shared_with_newer(root: Path, summaries: Sequence[SessionSummary]) -> dict[str, int]:
     """How many bytes of each session are in files that it shares with newer ones. Examines every stored file."""
-    seen, shared = set[tuple[int, int]](), dict[str, int]()
+    seen: set[tuple[int, int]] = set()
+    shared: dict[str, int] = {}
     for summary in sorted(summaries, key=lambda one: one.changed_at, reverse=True):
         if not summary.stored:
             continue

@@ -41,8 +41,11 @@ async def usage_by_session(
     In a ``store`` other than a directory, no files are shared, and this is what the session itself holds.
     """
     stores = await resolved_stores(root_path, store)
-    summaries, root = await list_summaries(stores), stores.directory
-    shared = {} if root is None else await run_to_completion(lambda: shared_with_newer(root, summaries))
+    summaries = await list_summaries(stores)
+    root = stores.directory
+    shared: dict[str, int] = {}
+    if root is not None:
+        shared = await run_to_completion(lambda: shared_with_newer(root, summaries))
     return _largest_first(
         DiskUsage(
             name=summary.session_id,
@@ -91,7 +94,8 @@ async def usage_by_item(
     ``by_tool`` names each item by its tool. Sessions that cannot be read are left out; if one session is given and
     cannot be opened, that error is raised.
     """
-    stores, found = await resolved_stores(root_path, store), list[DiskUsage]()
+    stores = await resolved_stores(root_path, store)
+    found: list[DiskUsage] = []
     for name in await session_ids(stores) if session_id is None else [session_id]:
         try:
             async with ContextFileSystem(name, store=stores, read_only=True) as fs:

@@ -59,8 +59,9 @@ async def check(
         nothing = VerifyReport(checked=0, problems=())
         try:
             async with ContextFileSystem(session_id, store=stores, read_only=True) as fs:
+                contents = len(fs.state.stored)
                 chosen = [item_id for item_id in fs.state.stored if _chosen(f"{seed} {session_id} {item_id}", share)]
-                report, contents = await fs.verify(chosen), len(fs.state.stored)
+                report = await fs.verify(chosen)
             yield CheckedSession(session_id=session_id, report=report, contents=contents)
         except Exception as error:  # noqa: BLE001 - what is wrong with one must not keep the others from being checked
             problem = problem_of(session_id, error)
@@ -68,7 +69,9 @@ async def check(
 
 
 async def _all_names(stores: SessionStores) -> list[str]:
-    return await (stores.all_names() if isinstance(stores, DirectoryStores) else all_session_ids(stores))
+    if isinstance(stores, DirectoryStores):
+        return await stores.all_names()
+    return await all_session_ids(stores)
 
 
 def _chosen(name: str, share: float) -> bool:

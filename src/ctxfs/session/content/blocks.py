@@ -61,7 +61,8 @@ class BlockIndex:
 
     def block_of_newline(self, ordinal: int) -> int:
         """Return the block that holds the ``ordinal``-th newline, counted from 1."""
-        low, high = 0, self.count - 1
+        low = 0
+        high = self.count - 1
         while low < high:
             middle = (low + high + 1) // 2
             if self.newlines_before(middle) < ordinal:

@@ -164,16 +164,16 @@ def text_of_blocks(blocks: Sequence[bytes]) -> BlocksText:
     """Return the readable text of a list of content blocks."""
     media: list[tuple[int, Block]] = []
 
-    def texts() -> Iterator[str]:
+    def raw_pieces() -> Iterator[bytes]:
         line = 1
         for number, block in enumerate(_content_blocks(blocks)):
             text = readable_text((block,))
             if has_media((block,)):
                 media.append((line, block))
             line += text.count("\n") + 1
-            yield "\n" + text if number else text
+            yield from _raw_pieces("\n" + text if number else text)
 
-    pieces = list(_in_sizes((data for text in texts() for data in _raw_pieces(text)), BLOCK))
+    pieces = list(_in_sizes(raw_pieces(), BLOCK))
     index = BlockIndexBuilder()
     for piece in pieces:
         index.add(piece, 0)

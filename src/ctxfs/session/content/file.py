@@ -81,7 +81,8 @@ class ContentFile:
         if header and self._compression:
             header = compressor()(header)
         trailer = trailer_of(encoding, raw=self._raw, compression=self._compression)
-        blocks, last = BlockIndexBuilder(len(header)), b""
+        blocks = BlockIndexBuilder(len(header))
+        last = b""
         forms = encode_blocks(self._content, encoding, raw=self._raw, compression=self._compression)
         for raw, encoded, is_last in _mark_last(forms):
             yield b"".join((b"" if blocks.count else header, encoded, trailer if is_last else b""))

@@ -114,7 +114,8 @@ class GrowingLog:
         return ContentReader(self._store, stored, indexes=indexes)
 
     def _so_far(self, metadata: Mapping[str, Any]) -> tuple[Stored, BlockIndex]:
-        index, size = self._blocks.index(), self._blocks.size_bytes
+        index = self._blocks.index()
+        size = self._blocks.size_bytes
         stored = Stored(
             item_id=self.item_id,
             item_type=ItemType.TOOL_RESULT,

@@ -30,8 +30,8 @@ INDEXES_KEPT = 16
 FIRST_FRAME_BYTES = BLOCK // 2
 READ_AHEAD_BLOCKS = 4
 LONGEST_RUN_BLOCKS = 112
-"""So many blocks ``read_run`` should be asked for at most: each run costs a wait for a thread, and what is found in the
-first one may make the others needless."""
+"""The most blocks to ask ``read_run`` for: each run costs a wait for a thread, and what is found in the first one may
+make the others needless."""
 
 logger = logging.getLogger("ctxfs.session")
 T = TypeVar("T")
@@ -46,10 +46,14 @@ class BlockRange:
 
     def cut(self, first: int, others: int) -> "Iterator[BlockRange]":
         """Cut it into one run of ``first`` blocks and some of ``others`` each."""
-        start, size, skip = self.blocks.start, first, self.skip
+        start = self.blocks.start
+        size = first
+        skip = self.skip
         while start < self.blocks.stop:
             yield BlockRange(blocks=range(start, min(start + size, self.blocks.stop)), skip=skip)
-            start, size, skip = start + size, others, 0
+            start += size
+            size = others
+            skip = 0
 
     def shared_out(self, readers: int, longest: int, *, first: int) -> "Iterator[BlockRange]":
         """Split it into one range of ``first`` blocks and equal ranges of at most ``longest`` blocks.
@@ -107,16 +111,17 @@ class ContentReader:
         async with aclosing(self.bytes_from(first)) as blocks:
             async for block in blocks:
                 yield decode(block, final=False)
-        if rest := decode(b"", final=True):
+        rest = decode(b"", final=True)
+        if rest:
             yield rest
 
     async def bytes_from(self, first: int) -> AsyncGenerator[bytes, None]:
         """Yield the readable text's UTF-8 bytes (lone surrogates passed through) from line ``first`` on, in blocks."""
         for run in (await self.run_from(first)).cut(1, READ_AHEAD_BLOCKS):
-            pieces = await self.read_run(run)
-            for _, block in (
-                await run_in_steps(partial(list[tuple[int, bytes]], pieces)) if len(run.blocks) > 1 else pieces
-            ):
+            pieces: Iterable[tuple[int, bytes]] = await self.read_run(run)
+            if len(run.blocks) > 1:  # a single block is decoded sooner than a thread is found for it
+                pieces = await run_in_steps(partial(list[tuple[int, bytes]], pieces))
+            for _, block in pieces:
                 yield block
 
     async def run_from(self, first: int) -> BlockRange:
@@ -143,7 +148,8 @@ class ContentReader:
 
         ``max_chars`` bounds what is read and returned, newlines included (None: no bound); the last line may be cut.
         """
-        first, last = max(first, 1), min(last, self.stored.lines)
+        first = max(first, 1)
+        last = min(last, self.stored.lines)
         if first > last:
             return ()
         limit = None if max_chars is None else max_chars * 4
@@ -151,7 +157,9 @@ class ContentReader:
         text = self._decoder()(data, final=whole)
         if max_chars is not None:
             text = text[:max_chars]
-        return tuple(text.removesuffix("\n").split("\n")) if text else ()
+        if not text:
+            return ()
+        return tuple(text.removesuffix("\n").split("\n"))
 
     async def tail(self, count: int, *, max_chars: int | None = None) -> tuple[str, ...]:
         """Return the last ``count`` lines; ``max_chars`` as in ``lines``."""
@@ -224,7 +232,9 @@ class ContentReader:
 
     async def _line_index(self) -> BlockIndex:
         """Return the index of the blocks that lines are counted in: the file's, or those of a block list's text."""
-        return (await self._blocks_text()).index if self._is_blocks else await self.block_index()
+        if self._is_blocks:
+            return (await self._blocks_text()).index
+        return await self.block_index()
 
     async def _blocks_text(self) -> BlocksText:
         if self._text is None:
@@ -233,12 +243,16 @@ class ContentReader:
         return self._text
 
     async def _text_block(self, index: BlockIndex, number: int) -> bytes:
-        return await self._block(index, number) if self._text is None else self._text.pieces[number]
+        if self._text is not None:
+            return self._text.pieces[number]
+        return await self._block(index, number)
 
     async def _decoded(self, decode: Callable[[], T]) -> T:
         """Call ``decode``, in a worker thread when it may take long."""
         try:
-            return decode() if self.stored.size_bytes <= BLOCK else await run_in_steps(decode)
+            if self.stored.size_bytes <= BLOCK:
+                return decode()
+            return await run_in_steps(decode)
         except ValueError as error:
             raise self._corrupt(str(error)) from error
 
@@ -282,7 +296,8 @@ def _after_newline(data: bytes, ordinal: int) -> int:
     """Return the position after the ``ordinal``-th newline (0: the start), or the end when there are fewer."""
     if ordinal <= 0:
         return 0
-    low, high = 0, len(data)
+    low = 0
+    high = len(data)
     before = 0
     while high - low > 1:
         middle = (low + high) // 2
@@ -369,7 +384,8 @@ async def scan_blocks(store: ThreadedStore, stored: Stored, *, max_bytes: int | 
     ``max_bytes`` bounds the content, which a small compressed file may claim to be huge; None: no bound. Raises
     ``CorruptContent`` and ``NotStored``.
     """
-    blocks, end = BlockIndexBuilder(stored.content_offset), stored.content_offset + stored.content_length
+    blocks = BlockIndexBuilder(stored.content_offset)
+    end = stored.content_offset + stored.content_length
     largest = window(stored.encoding, raw=stored.raw)
     window_size = FIRST_FRAME_BYTES if stored.compression else largest
     while blocks.file_end < end:

@@ -82,11 +82,14 @@ class Outside:
 
 def looked_at(session: Path) -> Outside:
     """Look at a session's directory. Raises OSError when it is not there."""
-    inside, size = list[str](), 0
+    inside: list[str] = []
+    size = 0
     for entry in _entries(str(session)):
         if _is_directory(entry):
             inside.append(entry.path[len(str(session)) + 1 :])
-        elif (status := _status(entry)) is not None:
+            continue
+        status = _status(entry)
+        if status is not None:
             size += status.st_size
     return Outside(changed_at=changed_at(session), disk_bytes=size, directories=tuple(sorted(inside)))
 
@@ -98,16 +101,19 @@ async def summarize(root: Path, session_id: str, outside: Outside | None = None)
     """
     if outside is None:
         outside = await run_to_completion(lambda: looked_at(root / session_id))
-    changed, disk_bytes = outside.changed_at, outside.disk_bytes
     fs = ContextFileSystem(session_id, root_path=root, read_only=True)
     try:
         async with fs:
-            return await _summary(fs, changed, disk_bytes)
+            return await _summary(fs, outside.changed_at, outside.disk_bytes)
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one session must not hide the others
-        problem = problem_of(session_id, error)
-        return SessionSummary(session_id=session_id, changed_at=changed, error=problem, disk_bytes=disk_bytes)
+        return SessionSummary(
+            session_id=session_id,
+            changed_at=outside.changed_at,
+            error=problem_of(session_id, error),
+            disk_bytes=outside.disk_bytes,
+        )
 
 
 async def summarize_in(stores: SessionStores, found: SessionFound) -> SessionSummary:
@@ -197,7 +203,8 @@ async def _damaged(fs: ContextFileSystem) -> AsyncIterator[DamagedContent]:
         except ContentGone:
             continue
         except CtxfsError as error:
-            if (detail := detail_of(error)) is None:
+            detail = detail_of(error)
+            if detail is None:
                 raise
             yield DamagedContent(item_id=item_id, name=fs.state.items[item_id].name, detail=detail)
 

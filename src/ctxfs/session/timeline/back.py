@@ -52,10 +52,14 @@ def undone(records: Sequence[Record], change: str | None = None) -> Back:
         if number in now.undone:
             raise NotRestorable(change, "it was undone already", done="undone")
         back = _undone(records, number, change)
-        return back if back.item_ids else Back(change=change)  # all of it is back already: there is nothing to write
+        if not back.item_ids:  # all of it is back already: there is nothing to write
+            return Back(change=change)
+        return back
     for number in range(now.changes, 0, -1):
-        if number not in now.undone and (back := _undone(records, number, change_id(number))).item_ids:
-            return back
+        if number not in now.undone:
+            back = _undone(records, number, change_id(number))
+            if back.item_ids:
+                return back
     raise NotRestorable("the last change", "nothing that was evicted is left to bring back", done="undone")
 
 
@@ -65,8 +69,8 @@ def _undone(records: Sequence[Record], number: int, change: str) -> Back:
     for record, before in reversed(parts):
         if isinstance(record, Removed):
             draft.unarchive(record, before, record.item_ids)
-        elif (old := before.items.get(record.item_id)) is not None:
-            draft.unreplace(old)
+        elif record.item_id in before.items:
+            draft.unreplace(before.items[record.item_id])
     return draft.back(Undone(change=number), change=change)
 
 
@@ -108,9 +112,12 @@ def pinned(records: Sequence[Record], item_id: str) -> Back:
 
 def unpinned(records: Sequence[Record], item_id: str) -> Back:
     """The records that unpin an item. Raises ``UnknownItem`` unless it is in the context."""
-    if (item := fold(SessionState(), records).items.get(item_id)) is None:
+    item = fold(SessionState(), records).items.get(item_id)
+    if item is None:
         raise UnknownItem(item_id)
-    return Back(records=(Pinned(item_ids=(item_id,), pinned=False),)) if item.pinned else Back()
+    if not item.pinned:
+        return Back()
+    return Back(records=(Pinned(item_ids=(item_id,), pinned=False),))
 
 
 class _Draft:
@@ -119,7 +126,9 @@ class _Draft:
     def __init__(self, records: Sequence[Record], *, what: str, done: str, reason: str) -> None:
         self.state = fold(SessionState(), records)
         self._tokens = _tokens(self.state)
-        self._what, self._done, self._reason = what, done, reason
+        self._what = what
+        self._done = done
+        self._reason = reason
         self._records: list[Record] = []
         self._item_ids: dict[str, None] = {}
         self._reads: list[str] = []
@@ -141,18 +150,18 @@ class _Draft:
     def _check_contents(self) -> None:
         """Raise ``ContentGone`` if an item that comes back has, or names, a content that was removed on purpose."""
         removed = self.state.removed
-        for item in (self.state.items[i] for i in self._item_ids if i in self.state.items):
-            named = [
-                *input_ids(item.message.content, item.trimmed),
-                item.id if item.source is None else item.source.item_id,
-            ]
+        back = [self.state.items[item_id] for item_id in self._item_ids if item_id in self.state.items]
+        for item in back:
+            named = [*input_ids(item.message.content, item.trimmed)]
+            named.append(item.id if item.source is None else item.source.item_id)
             for item_id in named:
                 if item_id in removed:
                     raise ContentGone(item_id, str(removed[item_id]))
 
     def unreplace(self, old: ContextItem) -> None:
         """Make an item of the context as ``old`` again; do nothing if it has that much, or more, already."""
-        if (item := self.state.items.get(old.id)) is None:
+        item = self.state.items.get(old.id)
+        if item is None:
             left = self.state.archived.get(old.id)
             where = f"{old.id} is in the archive {left}: undo that first" if left else f"{old.id} was removed"
             raise self._refused(where)
@@ -178,8 +187,9 @@ class _Draft:
     def unarchive(self, record: Removed, before: SessionState, item_ids: Collection[str]) -> None:
         """Put archived messages back where they were; the archive leaves the context once all are back."""
         state = self.state
+        there = [item_id for item_id in record.item_ids if item_id in before.items]
         going = {
-            i: before.items[i] for i in record.item_ids if i in item_ids and i in before.items and i not in state.items
+            item_id: before.items[item_id] for item_id in there if item_id in item_ids and item_id not in state.items
         }
         holder = record.archive
         followed: set[str] = set()  # a damaged journal may say that two archives hold each other
@@ -194,10 +204,11 @@ class _Draft:
         for item, place in _places(going, list(before.items), state, holder):
             stored = item.id in before.content_stored
             self._item_ids[item.id] = None
-            self._reads += [item.id] if stored else []
+            if stored:
+                self._reads.append(item.id)
             self._do(ItemAdded(item=item, content_stored=stored, before=place, returned=True))
-        there = all(i in state.items for i in record.item_ids if i in before.items)
-        if there and record.archive in state.items:
+        all_back = all(item_id in state.items for item_id in there)
+        if all_back and record.archive in state.items:
             self._do(Removed(item_ids=(record.archive,), reason=self._reason))
 
     def _do(self, record: Record) -> None:

@@ -53,7 +53,8 @@ def effect(costs: Account, rules: EvictionSet | None, *, prices: Prices | None =
     Raises:
         ConfigError: another version recorded the rules, and they cannot be read.
     """
-    model, rules = costs.model, rules or DEFAULT_RULES
+    model = costs.model
+    rules = rules or DEFAULT_RULES
     listed = Paid(prices, ttl_s=rules.ttl_s).prices(model)
     rates = recorded_rates(rules) or (Rates.of(listed) if listed else ANTHROPIC_RATES)
     window_tokens = compared_window(rules, model)
@@ -82,7 +83,9 @@ def compared_window(rules: EvictionSet | None, model: str) -> int:
 
 def recorded_rates(rules: EvictionSet) -> Rates | None:
     """The rates that the planner had; None if it had none. Raises ``ConfigError`` for rates of another version."""
+    if not rules.rates:
+        return None
     try:
-        return Rates.from_mapping(rules.rates) if rules.rates else None
+        return Rates.from_mapping(rules.rates)
     except ConfigError as error:
         raise ConfigError(f"the session's prices cannot be read: {error}") from error

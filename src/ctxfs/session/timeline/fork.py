@@ -131,8 +131,9 @@ async def _share(source: ThreadedStore, store: ThreadedStore, stored: Sequence[S
     A content whose file is missing in the old session is missing in the new one too.
     """
     there = set(await source.names())
+    contents = [entry.name for entry in stored]
     indexes = [index_name(entry.name) for entry in stored if entry.blocks > 1]
-    names = [name for name in (*(entry.name for entry in stored), *indexes) if name in there]
+    names = [name for name in contents + indexes if name in there]
     refused = await store.share(names, source)
     for name in refused:
         pieces = [piece async for piece in _pieces(source, name)]

@@ -89,7 +89,8 @@ class Lives:
     def take(self, record: Record) -> Step:
         """Take in the next record, and return what it did."""
         if self._bills and not isinstance(record, CallMade):
-            self._bills, self._unbilled = [], []
+            self._bills = []
+            self._unbilled = []
         match record:
             case ItemAdded():
                 changes = self._add(record)

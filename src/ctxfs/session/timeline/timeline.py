@@ -14,7 +14,9 @@ from ctxfs.session.timeline.changes import Changes, ItemChange, rewritten_tokens
 from ctxfs.session.timeline.lives import Lives
 from ctxfs.session.timeline.request import MESSAGES_ELSEWHERE, PastRequest
 
-_NOT_SENT = ("the tools that were sent along", "the cache breakpoints", "when it was sent")
+_TOOLS = "the tools that were sent along"
+_NOT_SENT = (_TOOLS, "the cache breakpoints", "when it was sent")
+"""What is not known of a request without a record."""
 
 
 class Walk:
@@ -22,12 +24,14 @@ class Walk:
 
     def __init__(self, records: Sequence[Record]) -> None:
         self._records = records
-        self._place, self._state = 0, SessionState()
+        self._place = 0
+        self._state = SessionState()
 
     def to(self, place: int) -> SessionState:
         """The state after this many records. The next step changes it; a step back starts from the beginning."""
         if place < self._place:
-            self._place, self._state = 0, SessionState()
+            self._place = 0
+            self._state = SessionState()
         fold(self._state, self._records[self._place : place])
         self._place = place
         return self._state
@@ -77,19 +81,26 @@ class Timeline:
             is_elsewhere = not items and bool(self._lives.calls) and self._lives.calls[-1].reply_id is None
             return PastRequest(call=number, items=items, not_recorded=(MESSAGES_ELSEWHERE,) if is_elsewhere else ())
         made = self._lives.calls[number - 1]
-        missing = _NOT_SENT if made.sent is None else () if made.sent.tools in state.tools else _NOT_SENT[:1]
+        missing: list[str] = []
+        if made.reply_id is None:
+            missing.append(MESSAGES_ELSEWHERE)
+        sent = made.sent
+        if sent is None:
+            missing += _NOT_SENT
+        elif sent.tools not in state.tools:
+            missing.append(_TOOLS)
         return PastRequest(
             call=number,
             items=items,
-            tools=None if made.sent is None else state.tools.get(made.sent.tools),
-            breakpoints=None if made.sent is None else made.sent.breakpoints,
-            status="" if made.sent is None else made.sent.status,
+            tools=None if sent is None else state.tools.get(sent.tools),
+            breakpoints=None if sent is None else sent.breakpoints,
+            status="" if sent is None else sent.status,
             sent_at=made.sent_at,
             replied_at=made.replied_at,
             model=made.model,
             usage=made.usage,
             reply_id=made.reply_id,
-            not_recorded=missing if made.reply_id is not None else (MESSAGES_ELSEWHERE, *missing),
+            not_recorded=tuple(missing),
         )
 
     def changes(self, first: int, last: int | None = None, *, walk: Walk | None = None) -> Changes:

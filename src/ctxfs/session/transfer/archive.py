@@ -187,7 +187,8 @@ class ArchiveReader:
         if head.get("version") != VERSION:
             raise ArchiveError(f"{path} was written by another version of ctxfs ({head.get('version')!r})")
         self._must_have(head, {"format": str, "version": int, "session_id": str, "files": int})
-        self.session_id, self.files = head["session_id"], head["files"]
+        self.session_id = head["session_id"]
+        self.files = head["files"]
         if self.files > self._max_files:
             raise ArchiveTooLarge("contents", self._max_files)
 

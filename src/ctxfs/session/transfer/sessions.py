@@ -165,7 +165,8 @@ async def import_session(
     Raises ``SessionExists`` (give it another ``session_id``), ``ArchiveError`` (``ArchiveDamaged``, ``ArchiveUnsafe``,
     ``ArchiveTooLarge``), ``ConfigError`` and ``WriteFailed``; then nothing is left behind.
     """
-    archive, stores = await resolved_root(file), await resolved_stores(root_path, store, fs=fs)
+    archive = await resolved_root(file)
+    stores = await resolved_stores(root_path, store, fs=fs)
     source = await result_of(lambda: ArchiveReader.open(archive, max_bytes, max_files))
     try:
         target = check_session_id(source.session_id) if session_id is None else check_session_id(session_id)
