@@ -401,7 +401,10 @@ class Context:
 
     def decisions(self) -> tuple[EvictionDecision, ...]:
         """The planner's decision about everything that could be evicted: why it stays or not, and when it would go."""
-        return self._transcript.economy.decisions() if self._transcript.economy is not None else ()
+        economy = self._transcript.economy
+        if economy is None:
+            return ()
+        return economy.decisions()
 
     async def evict(self) -> Plan:
         """Store and evict what is due; returns the plan that was carried out."""
@@ -423,8 +426,11 @@ class Context:
         else:
             self._check_window()
         async with self._live.changing():  # so that nothing that is being recorded comes in between
-            items, spare = self._transcript.items.values(), self._transcript.before_next_eviction()
-            messages = self._requests.sent(items, counted_tokens=self.counted_tokens, spare=spare)
+            messages = self._requests.sent(
+                self._transcript.items.values(),
+                counted_tokens=self.counted_tokens,
+                spare=self._transcript.before_next_eviction(),
+            )
             self._live.sent(self._requests.breakpoints, self._requests.tools)
             return messages
 
@@ -538,7 +544,9 @@ class Context:
         async with self._live.changing():
             item = self._live.transcript.items.get(item_id)
             if item is not None and not isinstance(item.message, AssistantMessage):
-                return await self._live.restore(item_id, self.counter, reason) if item.destroyed else item
+                if not item.destroyed:
+                    return item
+                return await self._live.restore(item_id, self.counter, reason)
             back = await self._go_back(lambda records: restored(records, item_id, reason=reason))
             return self._found(item_id, back)
 
@@ -632,7 +640,8 @@ class Context:
 
     def _check_window(self) -> None:
         """The window's guard for a context from which nothing may be evicted."""
-        if error := self._controller.overflow(self.items, self.counted_tokens):
+        error = self._controller.overflow(self.items, self.counted_tokens)
+        if error is not None:
             raise error.because("nothing may be evicted (offload_enabled=False); the largest items are")
 
     async def _go_back(self, decide: Callable[[Sequence[Record]], Back], *, fits: bool = False) -> Back:
@@ -647,10 +656,10 @@ class Context:
         return back
 
     def _check_fits(self, back: Back) -> None:
-        budget, calibration = self._controller.budget, self._controller.calibration
+        budget = self._controller.budget
         if budget is None:
             return
-        needed = calibration.estimate(self.counted_tokens + back.tokens)
+        needed = self._controller.calibration.estimate(self.counted_tokens + back.tokens)
         if needed > budget.limit_tokens:
             what = back.change or "this"
             raise ContextOverflow(budget.limit_tokens, needed, back.item_ids, why=f"{what} would bring back")

@@ -47,8 +47,12 @@ class Notices:
 
     def _log_offload(self, item_id: str) -> None:
         """Log what was stored under the names by which a workspace finds it."""
-        stored, session_id = self._fs.state.stored[item_id], self._fs.session_id
-        context_type, biz_id = stored.item_type.value, stored.metadata.get("tool_call_id", item_id)
-        fields = {"context_type": context_type, "biz_id": biz_id, "artifact_id": item_id, "session_id": session_id}
+        stored = self._fs.state.stored[item_id]
+        fields = {
+            "context_type": stored.item_type.value,
+            "biz_id": stored.metadata.get("tool_call_id", item_id),
+            "session_id": self._fs.session_id,
+            "artifact_id": item_id,
+        }
         text = "offloaded: context_type=%s biz_id=%r session_id=%s artifact_id=%s"
-        _log.info(text, context_type, biz_id, session_id, item_id, extra=fields)
+        _log.info(text, *fields.values(), extra=fields)

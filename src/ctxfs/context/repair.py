@@ -39,11 +39,9 @@ def repaired(items: Sequence[ContextItem], *, names: NameAllocator, counter: Tok
     The ids of added items are taken from ``names``.
     """
     losses = losses_in(items)
-    missing: list[tuple[Message, str]] = [
-        (ToolMessage(call.id, call.name, _LOST_RESULT, is_error=True), gap.before)
-        for gap in losses.gaps
-        for call in gap.calls
-    ]
+    missing: list[tuple[Message, str]] = []
+    for gap in losses.gaps:
+        missing += [(ToolMessage(call.id, call.name, _LOST_RESULT, is_error=True), gap.before) for call in gap.calls]
     if losses.headless is not None:
         missing.append((UserMessage(_LOST_BEGINNING), losses.headless))
     added: dict[str, list[ContextItem]] = {}
@@ -51,9 +49,12 @@ def repaired(items: Sequence[ContextItem], *, names: NameAllocator, counter: Tok
         incoming = Incoming(message=message)
         item_id, name = names.allocate(*incoming.id_request)
         added.setdefault(before, []).append(new_item(incoming, item_id=item_id, name=name, counter=counter))
-    kept = [item for item in items if item.id not in losses.orphans]
-    return Repairs(
-        items=tuple(one for item in kept for one in (*added.get(item.id, ()), item)),
-        added=tuple((item, before) for before, new in added.items() for item in new),
-        removed=losses.orphans,
-    )
+    valid: list[ContextItem] = []
+    for item in items:
+        if item.id not in losses.orphans:
+            valid += added.get(item.id, ())
+            valid.append(item)
+    placed: list[tuple[ContextItem, str]] = []
+    for before, new in added.items():
+        placed += [(item, before) for item in new]
+    return Repairs(items=tuple(valid), added=tuple(placed), removed=losses.orphans)

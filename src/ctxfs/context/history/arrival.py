@@ -34,14 +34,18 @@ def arriving(
     item_id, name = names.allocate(*incoming.id_request)
     item = new_item(incoming, item_id=item_id, name=name, counter=counter)
     if stub is not None:
-        replacement, tokens, reason = stub, count_content(counter, stub), "another library replaced it"
+        replacement = stub
+        tokens = count_content(counter, stub)
+        reason = "another library replaced it"
     else:
         if eager is None or not policy.allows(item.item_type, item.content_tokens):
             return None
         leaving = eager.decide(item, path_of=path_of, counter=counter)
         if leaving is None:
             return None
-        item, offload = leaving.item, leaving.offload
-        replacement, tokens, reason = offload.placeholder, offload.tokens_after, offload.reason
+        item = leaving.item
+        replacement = leaving.offload.placeholder
+        tokens = leaving.offload.tokens_after
+        reason = leaving.offload.reason
     decided = decided_at_source(key, item, replacement, tokens, reason=reason, tool=tool)
     return Decision(contents=(item,), decided=(decided,))

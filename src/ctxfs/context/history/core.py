@@ -19,7 +19,7 @@ from ctxfs.context.history.view import Decision, HistoryView
 from ctxfs.errors import ConfigError, ContextOverflow, PromptTooLong, SessionLocked, StorageError, WriteFailed
 from ctxfs.errors.checks import require_kind
 from ctxfs.eviction.events import ContentReadBack, ContextEvent, Evicted, Offloaded, OffloadFailed, story
-from ctxfs.eviction.offload_plan import Plan
+from ctxfs.eviction.offload_plan import Offload, Plan
 from ctxfs.eviction.placeholder.text import reading_tools
 from ctxfs.eviction.preview import Preview
 from ctxfs.eviction.reduction import Done, Overflow, Reduction
@@ -112,7 +112,8 @@ class HistoryCore:
         kept.unsettled |= kept.view.update(shown, is_own=is_own)
         due = kept.unsettled or kept.overhead_tokens != overhead_tokens
         if due:
-            kept.overhead_tokens, kept.failed = overhead_tokens, False
+            kept.overhead_tokens = overhead_tokens
+            kept.failed = False
             if can_read:
                 self._decide(kept, self._previews(kept, tools))
                 self._decide(kept, kept.view.transcript.plan())
@@ -133,26 +134,27 @@ class HistoryCore:
 
     def _previews(self, kept: Branch, tools: Collection[str]) -> Plan:
         """New results that are too large to be sent whole; ``tools``: see ``History.rewrite``."""
-        if (rule := self._settings.preview) is None:
+        rule = self._settings.preview
+        if rule is None:
             return Plan()
         reader = self._settings.read_tool
         readers = reading_tools(tools or [tool.name for tool in self.tools], reader=reader)
         preview = Preview(rule=rule, tools=readers, reader=reader)
         allows = self._settings.policy.allows
-        large = [
-            item
-            for item in kept.view.unseen_results()
-            if allows(item.item_type, item.content_tokens) and preview.is_over(item)
-        ]
-        path_of_item = kept.view.transcript.path_of
-        return Plan(offloads=tuple(preview.offload(item, path_of_item(item), self.counting) for item in large))
+        offloads: list[Offload] = []
+        for item in kept.view.unseen_results():
+            if allows(item.item_type, item.content_tokens) and preview.is_over(item):
+                path = kept.view.transcript.path_of(item)
+                offloads.append(preview.offload(item, path, self.counting))
+        return Plan(offloads=tuple(offloads))
 
     def arrive(self, key: Key, content: Content, *, tool: str, stub: Content | None, full_bytes: int) -> Content:
         """Return what takes the place of a new result, or the result; ``key`` is that of the result."""
         if self._decisions.replacing(key) is not None or key.sha256 in self._sources:
             return content
         for _ in range(_TRIES):
-            if (decided := self._decisions.of(key)) is not None:
+            decided = self._decisions.of(key)
+            if decided is not None:
                 assert isinstance(decided.content, str | tuple)
                 return decided.content
             made = arriving(
@@ -204,12 +206,14 @@ class HistoryCore:
     def tools(self) -> tuple[Tool, ...]:
         """The tools with which the model reads back what was evicted."""
         if not self._tools:
-            counter, reader = self._settings.counter, self._settings.read_tool
-            retrieval = retrieval_tools(self.fs, counter=counter)
-            own = any(tool.name == reader for tool in retrieval)
-            readers = retrieval if own else (read_tool(self.fs, counter=counter, name=reader), *retrieval)
-            found = recall_tools(self.fs, counter=counter) if self._settings.recall else ()
-            self._tools = (*readers, *found)
+            counter = self._settings.counter
+            reader = self._settings.read_tool
+            tools: list[Tool] = [*retrieval_tools(self.fs, counter=counter)]
+            if all(tool.name != reader for tool in tools):
+                tools.insert(0, read_tool(self.fs, counter=counter, name=reader))
+            if self._settings.recall:
+                tools += recall_tools(self.fs, counter=counter)
+            self._tools = tuple(tools)
         return self._tools
 
     def run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
@@ -226,9 +230,13 @@ class HistoryCore:
             sha256 = sha256_of(plain_content(Part("result", result.content, 0)))
             self._sources[sha256] = source
             self._new_sources[sha256] = (source.item_id, source.first_line, source.last_line)
-            lines = {"first_line": source.first_line, "last_line": source.last_line}
-            tokens = count_content(self.counting, result.content)
-            self._tell(ContentReadBack(item_id=source.item_id, tokens=tokens, **lines))
+            event = ContentReadBack(
+                item_id=source.item_id,
+                tokens=count_content(self.counting, result.content),
+                first_line=source.first_line,
+                last_line=source.last_line,
+            )
+            self._tell(event)
         return result
 
     def read(self, work: Callable[[ContextFileSystem], Awaitable[T]]) -> T:
@@ -245,7 +253,10 @@ class HistoryCore:
         then hold for good. ``reads``: the error is raised instead. ``asks``: False uses the session as last known.
         """
         with self._lock:
-            self._settle(gained=self._opened() or (asks and self._caught_up(reads=reads)))
+            gained = self._opened()
+            if asks and not gained:
+                gained = self._caught_up(reads=reads)
+            self._settle(gained=gained)
             yield
 
     def _opened(self) -> bool:
@@ -268,10 +279,14 @@ class HistoryCore:
 
     def _settle(self, *, gained: bool) -> None:
         """Take in new records; forget the old ones if the session was removed and another one has its id."""
-        if (state := self._files.state) is not self._state:
-            self._state, gained = state, True
+        state = self._files.state
+        if state is not self._state:
+            self._state = state
+            gained = True
             if Decisions(state.decisions).since(0)[: len(self._decisions)] != self._decisions.since(0):
-                self._decisions, self._branches, self._sources = Decisions(), {}, {}
+                self._decisions = Decisions()
+                self._branches = {}
+                self._sources = {}
         if gained:
             self._take_in()
 
@@ -281,7 +296,8 @@ class HistoryCore:
         self._decisions.take(state.decisions)
         self.counting.learn(state.noted_tokens if self._settings.counter is None else {})
         for sha256, (item_id, first, last) in state.noted_sources.items():
-            if sha256 not in self._sources and (stored := state.stored.get(item_id)) is not None:
+            stored = state.stored.get(item_id)
+            if stored is not None and sha256 not in self._sources:
                 path = path_of(self.fs.base, stored.name)
                 self._sources[sha256] = ContentRange(item_id=item_id, path=path, first_line=first, last_line=last)
 
@@ -298,13 +314,15 @@ class HistoryCore:
 
     def _branch(self, name: str) -> Branch:
         require_kind("branch", name, str, "a name")
-        if (kept := self._branches.pop(name, None)) is None:
+        kept = self._branches.pop(name, None)
+        if kept is None:
             calls = [call for call in self._files.state.calls if not call.summary]
             rules = self._settings.entry_rules(self.counting, self.fs.base)
             view = HistoryView(self._settings, rules, self._files.state, self._sources, self._decisions)
             view.sent_at = calls[-1].made_at if calls else None
             kept = Branch(view, CompactionController(self._settings.guard))
-            kept.controller.resumed(calls if not name else ())
+            if not name:  # bills do not say of which branch they are: they count as the main one's
+                kept.controller.resumed(calls)
             while len(self._branches) >= self._settings.kept_branches:
                 del self._branches[next(iter(self._branches))]
         kept.view.state = self._files.state  # another object once the session was opened again
@@ -352,15 +370,21 @@ class HistoryCore:
     def _write(self, decision: Decision) -> bool:
         if self._unread is not None:
             raise self._unread
-        bills, notes = list(self._bills), self._notes()
+        records: list[Record] = []
         rules = self._settings.rules
-        new_rules = [rules] if rules != self._files.state.eviction else []
-        records: list[Record] = [*new_rules, *bills, *([notes] if notes else []), *decision.decided]
+        if rules != self._files.state.eviction:
+            records.append(rules)
+        bills = list(self._bills)
+        records += bills
+        notes = self._notes()
+        if notes is not None:
+            records.append(notes)
+        records += decision.decided
         done = self._files.write(decision.contents, records)
         self._take_in()
         if done:
             del self._bills[: len(bills)]
-            if notes:
+            if notes is not None:
                 self.counting.new.clear()
                 self._new_sources.clear()
         return done
@@ -372,15 +396,18 @@ class HistoryCore:
             _log.warning("session %s: %s", self.fs.session_id, error)
 
     def _notes(self) -> PartsNoted | None:
-        tokens = self.counting.new if self._settings.counter is None else {}
+        # Another counter may count otherwise, so its numbers are not noted for other processes.
+        tokens = dict(self.counting.new) if self._settings.counter is None else {}
         if not tokens and not self._new_sources:
             return None
-        return PartsNoted(tokens=dict(tokens), sources={sha: list(source) for sha, source in self._new_sources.items()})
+        sources = {sha256: list(source) for sha256, source in self._new_sources.items()}
+        return PartsNoted(tokens=tokens, sources=sources)
 
     def _reduced(self, kept: Branch, reduction: Reduction | None) -> ContextOverflow | None:
         """Replace more, as ``reduction`` says; return an error if the history cannot be made to fit its window."""
         while reduction is not None:
-            match step := reduction.next_step(kept.seen()):
+            step = reduction.next_step(kept.seen())
+            match step:
                 case Plan():
                     self._decide(kept, step)
                 case Done():
@@ -394,11 +421,11 @@ class HistoryCore:
     def _tell_decided(self, decision: Decision) -> None:
         stored = {item.id: item for item in decision.contents}
         for one in decision.decided:
-            path = path_of(self.fs.base, self._files.state.stored[one.item_id].name)
+            content = self._files.state.stored[one.item_id]
+            path = path_of(self.fs.base, content.name)
             if one.item_id in stored:
-                size = self._files.state.stored[one.item_id].size_bytes
                 tokens = stored[one.item_id].content_tokens
-                self._tell(Offloaded(item_id=one.item_id, path=path, tokens=tokens, size_bytes=size))
+                self._tell(Offloaded(item_id=one.item_id, path=path, tokens=tokens, size_bytes=content.size_bytes))
             self._tell(
                 Evicted(
                     item_id=one.item_id,

@@ -160,7 +160,8 @@ class History:
         self._told_unread = False
 
     def _after_fork(self) -> None:
-        self._inherited = fs = self._core.fs  # its handles are the parent's: they are never closed here
+        fs = self._core.fs
+        self._inherited = fs  # its handles are the parent's: held, so that they are never closed here
         fs = SharedFileSystem(fs.session_id, store=fs.stores, layout=self._settings.file_layout)
         self._core = HistoryCore(fs, self._settings)
         self._forget()
@@ -320,7 +321,8 @@ class History:
             overhead = overhead_tokens
             if beside:
                 overhead += self._core.counting.count(json_codec.dumps_text(beside))
-            tools, host = tools_in(body), view.host_cache(body)
+            tools = tools_in(body)
+            host = view.host_cache(body)
             can_read = self._can_read(tools)
             edits = self._core.rewrite(
                 parts, branch, overhead, is_own=is_own, host=host, can_read=can_read, tools=tools
@@ -423,7 +425,8 @@ class History:
 
         """
         require_exception(error)
-        if (refusal := too_long(error)) is None or self._settings.guard.budget is None:
+        refusal = too_long(error)
+        if refusal is None or self._settings.guard.budget is None:
             raise error
         with self._core.used():
             self._core.refused(refusal, branch)

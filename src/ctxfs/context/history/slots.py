@@ -44,7 +44,8 @@ class Seen(NamedTuple):
 
 def groups_of(slots: Sequence[Slot]) -> Iterator[Sequence[Slot]]:
     """The parts message by message: what a model says between two inputs is one reply."""
-    said, start = [slot.part.kind in SAID for slot in slots], 0
+    said = [slot.part.kind in SAID for slot in slots]
+    start = 0
     for end, (one, following) in enumerate(pairwise([*said, False]), 1):
         if not (one and following):
             yield slots[start:end]
@@ -55,20 +56,26 @@ def snapshot(content: str | tuple[Block, ...] | dict[str, Any]) -> Any:
     """``content`` as a copy that cannot change: a framework may edit its own dicts in place."""
     if isinstance(content, str):
         return content
-    return tuple(map(json_copy, content)) if isinstance(content, tuple) else json_copy(content)
+    if isinstance(content, tuple):
+        return tuple(map(json_copy, content))
+    return json_copy(content)
 
 
 def message_of(part: Part) -> Message:
     """The message of a result, or of a text of the user."""
     content: Any = part.content
-    return ToolMessage(part.id, part.tool, content) if part.kind == "result" else UserMessage(content)
+    if part.kind == "result":
+        return ToolMessage(part.id, part.tool, content)
+    return UserMessage(content)
 
 
 def blocks_of(part: Part, content: Any) -> list[Block]:
     """The blocks that a part of a reply is, with ``content``."""
     if part.kind == "call":
         return [{"type": "tool_use", "id": part.id, "name": part.tool, "input": dict(content)}]
-    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return list(content)
 
 
 def decided_by(slot: Slot, step: Offload | Trim, content: Any, item_id: str, seen: Seen) -> Decided:
@@ -89,7 +96,7 @@ def decided_by(slot: Slot, step: Offload | Trim, content: Any, item_id: str, see
 
 
 def aligned(old: Sequence[Block], new: Sequence[Block]) -> list[tuple[Block, ...]]:
-    """For each block of a reply, what ``new`` has in its place; thinking may be gone, and a text be there instead."""
+    """The new blocks in the place of each old block of a reply; its thinking may be dropped, and one text be added."""
     gone = not any(block["type"] in THINKING for block in new)
     kept = [not (gone and block["type"] in THINKING) for block in old]
     rest = iter(new)

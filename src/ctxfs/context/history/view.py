@@ -6,6 +6,7 @@ library's summary) it is derived again from the parts. Decisions survive that, s
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry, taken_entry
@@ -103,8 +104,16 @@ class HistoryView:
         # No limit: the slots hold all texts anyway, and no event loop waits for this.
         names = NameAllocator(self.state.ids, layout=layout_of(self.state.layout, settings.file_layout))
         self._known = Known(names, IdentifierIndex(max_unread_chars=None))
-        self._slots, self._ends, self._by_content, self._by_item, self._own = [], [], {}, {}, ()
-        self._keys, self._allocated, self.replaced, self._said, self._replies = set(), set(), {}, 0, 0
+        self._slots = []
+        self._ends = []
+        self._by_content = {}
+        self._by_item = {}
+        self._keys = set()
+        self._allocated = set()
+        self._said = 0
+        self._replies = 0
+        self._own = ()
+        self.replaced = {}
         self.version = len(self.decisions)
 
     def follow_host(self, host: HostCache) -> None:
@@ -115,13 +124,17 @@ class HistoryView:
             self._follow_host()
 
     def _follow_host(self) -> None:
-        if self.host != NO_HOST_CACHE and self.transcript.economy is not None:
-            terms = None if self.host.ttl is None else self.settings.terms_for(self.host.ttl)
-            self.transcript.economy.follow_host(terms, rewrites_all=self.host.at_end)
+        economy = self.transcript.economy
+        if economy is None or self.host == NO_HOST_CACHE:
+            return
+        terms = None if self.host.ttl is None else self.settings.terms_for(self.host.ttl)
+        economy.follow_host(terms, rewrites_all=self.host.at_end)
 
     def _now(self) -> float:
         """The time for judging whether the cache has expired: a new reply was given when the history was last sent."""
-        return self.sent_at if self._taking and self.sent_at is not None else self.settings.clock()
+        if self._taking and self.sent_at is not None:
+            return self.sent_at
+        return self.settings.clock()
 
     # Coming in -------------------------------------------------------------------------------------------------------
 
@@ -138,11 +151,13 @@ class HistoryView:
         behind = self.version < len(self.decisions)
         if behind and not self._follow():
             self._reset()
-        own, self._own = (self._own if is_own else ()), ()
+        own = self._own if is_own else ()
+        self._own = ()  # none, until all parts were taken in: one of them may raise an error
         same = self._same(parts, unchanged(own, parts))
-        if same < len(self._slots) or (same < len(parts) and self._goes_on(parts[same])):
+        if same < len(self._slots) or (same < len(parts) and self._continues_reply(parts[same])):
             self._reset()
-            same, behind = 0, True
+            same = 0
+            behind = True
         self._take(parts[same:])
         self._own = tuple(parts) if is_own else ()
         return behind or same < len(parts)
@@ -163,7 +178,8 @@ class HistoryView:
         if content == seen.content:
             slot.part = part.with_content(seen.content)
             return True
-        decided, sha256 = self._decided(slot), sha256_of(content)
+        decided = self._decided(slot)
+        sha256 = sha256_of(content)
         original = sha256 == slot.key.sha256
         if not original and (decided is None or sha256 != sha256_of(decided.content)):
             return False
@@ -180,15 +196,18 @@ class HistoryView:
         key = Key(part.kind, part.id, sha256_of(content))
         if not self.decisions or self.decisions.of(key) is not None:
             return key, True
-        if (replaced := self.decisions.replacing(key)) is not None:
+        replaced = self.decisions.replacing(key)
+        if replaced is not None:
             return Key(replaced.kind, replaced.call_id, replaced.sha256), False
         return key, True
 
     def _decided(self, slot: Slot) -> Decided | None:
         """The decision about a part, unless it stays as it is."""
-        return None if slot.part.stays or not self.decisions else self.decisions.of(slot.key)
+        if slot.part.stays or not self.decisions:
+            return None
+        return self.decisions.of(slot.key)
 
-    def _goes_on(self, part: Part) -> bool:
+    def _continues_reply(self, part: Part) -> bool:
         """Whether a part belongs to the reply that was taken in last."""
         return bool(self._slots) and self._slots[-1].part.kind in SAID and part.kind in SAID
 
@@ -207,30 +226,38 @@ class HistoryView:
     def _slot(self, part: Part) -> Slot:
         content = plain_content(part)
         key, original = self._key(part, content)
-        return Slot(part if content is part.content else part.with_content(snapshot(content)), key, original)
+        if content is not part.content:
+            part = part.with_content(snapshot(content))
+        return Slot(part, key, original)
 
     def _enter(self, slots: Sequence[Slot]) -> None:
         """Take in one message: a reply with its calls, a result, or a text of the user."""
-        entry = self._reply(slots) if slots[0].part.kind in SAID else self._alone(slots[0])
+        is_reply = slots[0].part.kind in SAID
+        entry = self._reply(slots) if is_reply else self._alone(slots[0])
         self._allocated.update(entry.new_ids)
         self.transcript.enter(entry)
-        item_id, first, any_decided = entry.item.id, len(self._slots), bool(self.decisions)
+        item_id = entry.item.id
+        first = len(self._slots)
+        any_decided = bool(self.decisions)
         self._by_item.setdefault(item_id, []).extend(range(first, first + len(slots)))
         for number, slot in enumerate(slots, first):
             key = slot.key
-            slot.item_id, slot.replies_before = item_id, self._replies
+            slot.item_id = item_id
+            slot.replies_before = self._replies
             self._keys.add(key)
             self._by_content.setdefault((key.kind, key.sha256), []).append(number)
-            if any_decided and slot.original and (decided := self._decided(slot)) is not None:
+            decided = self._decided(slot) if any_decided and slot.original else None
+            if decided is not None:
                 self.replaced[number] = decided.content
         self._slots += slots
         self._ends.append(len(self._slots) - 1)
-        if slots[0].part.kind in SAID:
+        if is_reply:
             self._said = len(self._slots)
             self._replies += 1
 
     def _alone(self, slot: Slot) -> Entry:
-        part, rules = slot.part, self.rules
+        part = slot.part
+        rules = self.rules
         incoming = Incoming(message=message_of(part), source=self.sources.get(slot.key.sha256))
         decided = self._decided(slot)
         if decided is None and slot.original and not part.stays and slot.key not in self._keys:
@@ -249,7 +276,8 @@ class HistoryView:
         stays: list[int] = []
         seen: set[Key] = set()
         for slot in slots:
-            first, decided = len(blocks), self._decided(slot)
+            first = len(blocks)
+            decided = self._decided(slot)
             blocks += blocks_of(slot.part, slot.part.content if decided is None else decided.content)
             slot.blocks = (first, len(blocks))
             is_new = slot.original and not slot.part.stays and slot.key not in seen and slot.key not in self._keys
@@ -259,7 +287,9 @@ class HistoryView:
         incoming = Incoming(message=AssistantMessage(tuple(blocks)))
         item_id, name = self._known.names.allocate(*incoming.id_request)
         item = new_item(incoming, item_id=item_id, name=name, counter=rules.counter)
-        entry = recorded_entry(replace(item, trimmed=tuple(stays)) if stays else item, self._known, rules)
+        if stays:
+            item = replace(item, trimmed=tuple(stays))
+        entry = recorded_entry(item, self._known, rules)
         ledger_ids = {trim.block: trim.stored.id for trim in entry.options.trims}
         for slot in slots:
             assert slot.blocks is not None
@@ -335,25 +365,33 @@ class HistoryView:
 
     def _with_rewritten(self, plan: Plan, decided: Sequence[Decided]) -> Iterator[Decided]:
         """``decided``; the first one about a sent part has the tokens that all of them make the cache rewrite."""
-        sent = [number for step in plan.offloads if (number := self._by_item[step.item_id][0]) < self._said]
-        first, items = min(sent, default=self._said), self.transcript.items
-        again = [item_id for item_id, numbers in self._by_item.items() if first <= numbers[0] < self._said]
-        freed = sum(one.tokens_before - one.tokens for one in decided if one.sent)
-        tokens = sum(items[item_id].token_count for item_id in again) - freed
+        numbers = [self._by_item[step.item_id][0] for step in plan.offloads]
+        # The cache is written again from the first part that changes, up to the last one that was sent.
+        first = min([*numbers, self._said])
+        again = [item_id for item_id, own in self._by_item.items() if first <= own[0] < self._said]
+        items = self.transcript.items
+        tokens = sum(items[item_id].token_count for item_id in again)
+        tokens -= sum(one.tokens_before - one.tokens for one in decided if one.sent)
         for one in decided:
-            yield replace(one, tokens_rewritten=tokens) if one.sent else one
-            tokens = 0 if one.sent else tokens
+            if one.sent:
+                yield replace(one, tokens_rewritten=tokens)
+                tokens = 0
+            else:
+                yield one
 
     def _decided_blocks(self, slots: Sequence[Slot], step: Offload, item: ContextItem) -> Iterator[Decided]:
         """A reply whose text and arguments are replaced: a decision for each part of it that changes."""
-        old, new, counter = item.message.content, step.content, self.rules.counter
+        old = item.message.content
+        new = step.content
+        counter = self.rules.counter
         assert not isinstance(old, str)
         assert isinstance(new, tuple)
         by_block = aligned(old, new)
         for slot in slots:
             assert slot.blocks is not None
             first, end = slot.blocks
-            before, after = old[first:end], tuple(block for blocks in by_block[first:end] for block in blocks)
+            before = old[first:end]
+            after = tuple(chain.from_iterable(by_block[first:end]))
             if not after or before == after or slot.part.stays or self._decided(slot) is not None:
                 continue
             content: Any = after
@@ -361,8 +399,9 @@ class HistoryView:
                 content = dict(after[0]["input"])
             elif isinstance(slot.part.content, str):
                 content = after[0]["text"]
-            counts = [sum(count_block(counter, block) for block in blocks) for blocks in (before, after)]
-            sized = replace(step, tokens_before=counts[0], tokens_after=counts[1])
+            tokens_before = sum(count_block(counter, block) for block in before)
+            tokens_after = sum(count_block(counter, block) for block in after)
+            sized = replace(step, tokens_before=tokens_before, tokens_after=tokens_after)
             yield decided_by(slot, sized, content, item.id, Seen(sent=True, replies=self._replies))
 
     def _changed_by(self, decided: Sequence[Decided]) -> _Change | None:

@@ -42,7 +42,9 @@ def messages_in(body: Body, key: str) -> list[Mapping[str, Any]]:
 def tools_in(body: Body) -> list[str]:
     """The names of the tools in the body of a request to any of the APIs."""
     found = body.get("tools")
-    return tool_names([to_plain(tool) for tool in found]) if isinstance(found, list | tuple) else []
+    if not isinstance(found, list | tuple):
+        return []
+    return tool_names([to_plain(tool) for tool in found])
 
 
 _METHODS = {"messages": "messages() or chat()", "input": "responses()", "contents": "gemini()"}
@@ -102,14 +104,17 @@ class WireMemory:
         if self.is_own:
             self._messages += new
             self._ends += ends
-            self._parts, self._tools = list(parts), tools
+            self._parts = list(parts)
+            self._tools = tools
 
 
 def _same(old: Sequence[Any], new: Sequence[Any]) -> int:
     """How many messages from the first one on are equal in both."""
     pairs = min(len(old), len(new))
     for start in range(0, pairs, _RUN):
-        before, after = old[start : min(start + _RUN, pairs)], new[start : min(start + _RUN, pairs)]
+        end = min(start + _RUN, pairs)
+        before = old[start:end]
+        after = new[start:end]
         if before != after:
             return start + next(n for n, (one, other) in enumerate(zip(before, after, strict=True)) if one != other)
     return pairs

@@ -27,9 +27,13 @@ def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:
 
 
 def _read(message: Mapping[str, Any], number: int, parts: list[Part], tools: dict[str, str]) -> None:
-    role, place = message["role"], (number, None)
+    role = message["role"]
+    place = (number, None)
     content = message.get("content")
-    content = "" if content is None else content if isinstance(content, str) else _blocks(content)
+    if content is None:
+        content = ""
+    elif not isinstance(content, str):
+        content = _blocks(content)
     if role in ("tool", "function"):
         call_id = message.get("tool_call_id") or ""
         tool = tools.get(call_id) or message.get("name") or ""
@@ -47,7 +51,8 @@ def _read(message: Mapping[str, Any], number: int, parts: list[Part], tools: dic
         tools[call["id"]] = named["name"]
         made = named["input"] if custom else named["arguments"]
         parts.append(call_part(made, (number, n), call["id"], named["name"], is_json=not custom))
-    if old := message.get("function_call"):
+    old = message.get("function_call")
+    if old:
         parts.append(call_part(old["arguments"], (number, _OLD_CALL), "", old["name"], is_json=True))
 
 
@@ -103,7 +108,8 @@ def _edited(message: Mapping[str, Any], edits: Mapping[Any, Replacement]) -> Map
     if _OLD_CALL in edits:
         arguments = edited_arguments(edits[_OLD_CALL], is_json=True)
         made["function_call"] = {**message["function_call"], "arguments": arguments}
-    if changed := [n for n in edits if n not in (None, _OLD_CALL)]:
+    changed = [n for n in edits if n not in (None, _OLD_CALL)]
+    if changed:
         calls = list(message["tool_calls"])
         for n in changed:
             calls[n] = _edited_call(to_plain(calls[n]), edits[n])

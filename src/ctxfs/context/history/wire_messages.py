@@ -5,6 +5,7 @@ The place of a call or a result is (number of the message, number of the block),
 """
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from ctxfs.context.history.host_cache import HostCache, asked_by, mark_of
@@ -44,7 +45,8 @@ def _read(message: Mapping[str, Any], number: int, parts: list[Part], tools: dic
     if isinstance(content, str):
         parts.append(Part(kind, content, (number, None), stays=stays))
         return
-    others, calls = [], []
+    others: list[Any] = []
+    calls: list[Part] = []
     for n, given in enumerate(content):
         block = given if isinstance(given, dict) else to_plain(given)
         if block["type"] == "tool_result":
@@ -78,7 +80,7 @@ def _edited(message: Mapping[str, Any], edits: Mapping[Any, Replacement]) -> Map
         places = [n for n, block in enumerate(content) if to_plain(block)["type"] not in _OWN]
         for n, others in zip(places, spread([to_plain(content[n]) for n in places], edits[None]), strict=True):
             blocks[n] = others
-    return {**message, "content": [block for found in blocks for block in found]}
+    return {**message, "content": list(chain.from_iterable(blocks))}
 
 
 def _marked(new: Replacement, old: Any) -> Any:

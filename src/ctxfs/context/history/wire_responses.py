@@ -27,7 +27,8 @@ def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:
                 f"{key} is set: the server holds this history, so nothing in it can be replaced in a request; leave "
                 "it out and send the whole input, or replace results where they are made, with arrive()"
             )
-    if isinstance(text := known.get("input"), str):
+    text = known.get("input")
+    if isinstance(text, str):
         return [Part("user", text, (0, None), stays=True)]
     return parts_in(body, "input", "an item of the Responses API", _read, memory)
 
@@ -48,7 +49,8 @@ def _part(item: Mapping[str, Any], place: Hashable, tools: dict[str, str]) -> Pa
         tools[item["call_id"]] = item["name"]
         return call_part(item[_CALLS[kind]], place, item["call_id"], item["name"], is_json=_CALLS[kind] == "arguments")
     if kind in _RESULTS:
-        call_id, output = item["call_id"], item["output"]
+        call_id = item["call_id"]
+        output = item["output"]
         content = output if isinstance(output, str) else _blocks(output)
         return Part("result", content, place, call_id, tools.get(call_id, ""))
     return Part("user" if kind.endswith("_output") else "reply", [dict(item)], place, stays=True)
@@ -71,7 +73,8 @@ def _applied(body: Body, edits: Mapping[Any, Replacement]) -> Body:
 
 
 def _edited(item: Mapping[str, Any], edits: Mapping[Any, Replacement]) -> Mapping[str, Any]:
-    new, kind = edits[None], item.get("type", "message")
+    new = edits[None]
+    kind = item.get("type", "message")
     if kind in _CALLS:
         return {**item, _CALLS[kind]: edited_arguments(new, is_json=_CALLS[kind] == "arguments")}
     if kind in _RESULTS:
@@ -82,7 +85,9 @@ def _edited(item: Mapping[str, Any], edits: Mapping[Any, Replacement]) -> Mappin
 def _message_content(old: Any, new: Replacement, *, assistant: bool) -> Any:
     """The content of a message in the form of its role; if a single text is replaced, its other fields stay."""
     if isinstance(new, str):
-        return new if isinstance(old, str) else [{"type": "output_text" if assistant else "input_text", "text": new}]
+        if isinstance(old, str):
+            return new
+        return [{"type": "output_text" if assistant else "input_text", "text": new}]
     texts = [block["text"] if block["type"] == "text" else None for block in new if isinstance(block, dict)]
     olds = [to_plain(part) for part in old]
     return [
