@@ -72,7 +72,8 @@ class Usage:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if type(count := getattr(self, name)) is not int or not 0 <= count <= _MOST_TOKENS:
+            count = getattr(self, name)
+            if type(count) is not int or not 0 <= count <= _MOST_TOKENS:
                 object.__setattr__(self, name, _count(count, name))
 
     @property
@@ -102,7 +103,9 @@ class Usage:
                 f"usage is {reprlib.repr(usage)}: pass the SDK's `reply.usage`, a dict with input_tokens and "
                 "output_tokens, or Usage(...)"
             )
-        return _openai_usage(usage) if _is_openai(usage) else _messages_usage(usage)
+        if _is_openai(usage):
+            return _openai_usage(usage)
+        return _messages_usage(usage)
 
 
 class MessagesUsage(Protocol):
@@ -147,7 +150,8 @@ UsageLike = Usage | Mapping[str, Any] | MessagesUsage | ChatUsage | GeminiUsage
 
 def _messages_usage(usage: Any) -> Usage:
     written = _entry(usage, "cache_creation_input_tokens")
-    if written is None and (split := _entry(usage, "cache_creation")) is not None:
+    split = _entry(usage, "cache_creation")
+    if written is None and split is not None:
         names = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
         written = sum(_count(_entry(split, name), f"cache_creation.{name}") for name in names)
     return Usage(
@@ -186,12 +190,18 @@ def _gemini_usage(usage: Any) -> Usage:
 
 
 def _first(value: Any, *names: str) -> Any:
-    return next((found for name in names if (found := _entry(value, name)) is not None), None)
+    for name in names:
+        found = _entry(value, name)
+        if found is not None:
+            return found
+    return None
 
 
 def _entry(value: Any, name: str) -> Any:
     """A dict's entry or an object's attribute; None when there is none."""
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    if isinstance(value, Mapping):
+        return value.get(name)
+    return getattr(value, name, None)
 
 
 def _count(value: Any, name: str) -> int:

@@ -107,7 +107,8 @@ class LegacyToolCalls:
                 again = (AssistantMessage(reply.message.text), UserMessage(_AGAIN.format(error)))
                 asked = replace(asked, messages=(*asked.messages, *again))
                 continue
-            if rest := shown.finish():
+            rest = shown.finish()
+            if rest:
                 yield TextDelta(rest)
             yield replace(parsed, usage=spent)
             return
@@ -157,7 +158,8 @@ def _as_text(message: AssistantMessage, responses: dict[str, ToolMessage]) -> Co
         if block.get("type") == "tool_use":
             call = ToolCall(name=block["name"], arguments=block["input"], id=block["id"])
             response = responses.get(call.id)
-            block = {"type": "text", "text": render_call(call) if response is None else render_record(call, response)}  # noqa: PLW2901
+            text = render_call(call) if response is None else render_record(call, response)
+            block = {"type": "text", "text": text}  # noqa: PLW2901 - the record stands for the call
         if blocks and block.get("type") == blocks[-1].get("type") == "text":
             blocks[-1] = {"type": "text", "text": f"{blocks[-1]['text']}\n{block['text']}"}
         else:
@@ -192,13 +194,11 @@ def _named(block: Block) -> str:
 
 def _media(responses: Iterable[ToolMessage]) -> list[Block]:
     """Images and documents cannot stand in a reply of the model: they come after it."""
-    return [
-        block
-        for response in responses
-        if not isinstance(response.content, str)
-        for block in response.content
-        if block["type"] in MEDIA_TYPES
-    ]
+    media: list[Block] = []
+    for response in responses:
+        if not isinstance(response.content, str):
+            media += [block for block in response.content if block["type"] in MEDIA_TYPES]
+    return media
 
 
 # In ------------------------------------------------------------------------------------------------------------------
@@ -252,13 +252,18 @@ def _after_space(text: str, position: int) -> int:
 
 def _with_calls(reply: Reply, first_id: int) -> Reply:
     """The reply with its calls as calls; a call that the token limit cut off stays text."""
-    text, cut = reply.message.text, ""
+    text = reply.message.text
+    cut = ""
     if reply.message.tool_calls:
         raise InvalidFunctionCall("the model wrote a function call, but was not given any function")
     if reply.stop_reason in CUT:
         end = text.rfind(_OPEN)
-        text, cut = (text[:end], text[end:]) if end > text.rfind(_CLOSE) else (text, "")
-    parts = [*parse_reply(text), *([cut] if cut else [])]
+        if end > text.rfind(_CLOSE):
+            cut = text[end:]
+            text = text[:end]
+    parts = parse_reply(text)
+    if cut:
+        parts.append(cut)
     if not any(isinstance(part, ToolCall) for part in parts):
         return reply
     kept = () if isinstance(reply.message.content, str) else reply.message.content
@@ -276,8 +281,14 @@ def _with_calls(reply: Reply, first_id: int) -> Reply:
 
 def _next_id(messages: Iterable[Message]) -> int:
     """One more than the highest number of a call that is still in the messages."""
-    ids = (call.id for m in messages if isinstance(m, AssistantMessage) for call in m.tool_calls)
-    return 1 + max((int(found[1]) for call_id in ids if (found := _CALL_ID.fullmatch(call_id))), default=0)
+    highest = 0
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            for call in message.tool_calls:
+                found = _CALL_ID.fullmatch(call.id)
+                if found is not None:
+                    highest = max(highest, int(found[1]))
+    return highest + 1
 
 
 def _sum(first: Usage, second: Usage) -> Usage:
@@ -303,7 +314,8 @@ class _Shown:
             return ""
         self._held += text
         before = "." if self._inside_a_line else ""  # a tag counts only at the start of a line
-        if found := _TAG.search(before + self._held):
+        found = _TAG.search(before + self._held)
+        if found is not None:
             self._stopped = True
             return self._release(found.start() - len(before))
         line = self._held.rfind("\n") + 1
@@ -312,10 +324,13 @@ class _Shown:
 
     def finish(self) -> str:
         """What waited in vain."""
-        return "" if self._stopped else self._release(len(self._held))
+        if self._stopped:
+            return ""
+        return self._release(len(self._held))
 
     def _release(self, end: int) -> str:
-        shown, self._held = self._held[:end], self._held[end:]
+        shown = self._held[:end]
+        self._held = self._held[end:]
         if shown:
             self._inside_a_line = not shown.endswith("\n")
         return shown

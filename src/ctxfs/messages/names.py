@@ -206,7 +206,8 @@ class NameAllocator:
     def draft(self) -> "NameAllocator":
         """Return a draft that gives out names provisionally: they are taken here only by ``take``."""
         draft = NameAllocator(layout=self._layout)
-        draft._layers, draft._repeats = (set(), *self._layers), ({}, *self._repeats)
+        draft._layers = (set(), *self._layers)
+        draft._repeats = ({}, *self._repeats)
         draft._messages = self._messages
         return draft
 
@@ -286,7 +287,10 @@ def new_session_id(now: datetime, rng: random.Random) -> str:
 def session_name(raw: str) -> str:
     """Return a session id for ``raw``, such as a framework's id of a thread; distinct ones give distinct ids."""
     name = safe_name(raw)
-    return name if name == raw and not HASHED.search(raw) else f"{name.partition('~')[0][:PREFIX_LENGTH]}.{_hash(raw)}"
+    if name == raw and not HASHED.search(raw):
+        return name
+    prefix = name.partition("~")[0][:PREFIX_LENGTH]
+    return f"{prefix}.{_hash(raw)}"
 
 
 def path_of(base: str, name: str) -> str:

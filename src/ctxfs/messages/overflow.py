@@ -17,8 +17,10 @@ OTHER_STATUSES = frozenset({401, 402, 403, 429})
 
 MAX_TEXT_CHARS = 10_000
 
-_LIMIT, _ACTUAL = r"(?P<limit>\d{1,12})", r"(?P<actual>\d{1,12})"
-_INPUT, _OUTPUT = r"(?P<input>\d{1,12})", r"(?P<output>\d{1,12})"
+_LIMIT = r"(?P<limit>\d{1,12})"
+_ACTUAL = r"(?P<actual>\d{1,12})"
+_INPUT = r"(?P<input>\d{1,12})"
+_OUTPUT = r"(?P<output>\d{1,12})"
 
 TOKENS_PER_MINUTE = re.compile(
     rf"request too large for .{{0,200}}tokens per min.{{0,40}}limit {_LIMIT}, requested {_ACTUAL}",

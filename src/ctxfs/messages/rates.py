@@ -114,7 +114,8 @@ def bill_usd(usage: Usage, prices: Prices, cache_ttl: CacheTtl | None = None) ->
     ``cache_ttl``: how long what was written to the cache is kept; None: the provider's default.
     Raises ``UnsupportedCacheTtl`` for a time that is not in ``prices``.
     """
-    ttl, paid = prices.ttl(cache_ttl), prices.at(usage.total_input_tokens)
+    ttl = prices.ttl(cache_ttl)
+    paid = prices.at(usage.total_input_tokens)
     dollars = (
         usage.input_tokens * paid.input
         + usage.cache_read_input_tokens * paid.cache_read

@@ -94,17 +94,22 @@ class MessagesSerializer:
                 }
                 for tool in request.tools
             ]
-        if system := [block for _, blocks in self._system for block in blocks]:
+        system: list[Block] = []
+        for _, blocks in self._system:
+            system += blocks
+        if system:
             body["system"] = system
         messages = body["messages"] = self._ended[:]
         for turn in self._turns[len(messages) :]:
-            if content := _sendable(turn.content):
+            content = _sendable(turn.content)
+            if content:
                 messages.append({"role": turn.role, "content": content})
         if cache:
             marks = _marks(self._turns[: len(messages)], request.breakpoints, self._messages)
-            _set_breakpoints(
-                body, marks, {"type": "ephemeral"} if cache_ttl == "5m" else {"type": "ephemeral", "ttl": cache_ttl}
-            )
+            control = {"type": "ephemeral"}
+            if cache_ttl != "5m":  # which is the provider's own
+                control["ttl"] = cache_ttl
+            _set_breakpoints(body, marks, control)
         if request.status:
             body["messages"] = _with_status(body["messages"], request.status)
         return body
@@ -138,7 +143,8 @@ class MessagesSerializer:
         if isinstance(message, SystemMessage):
             self._system.append((number, _blocks(message.content)))
             return
-        turns, role = self._turns, "assistant" if isinstance(message, AssistantMessage) else "user"
+        turns = self._turns
+        role = "assistant" if isinstance(message, AssistantMessage) else "user"
         if turns and turns[-1].role != role:
             self._end_turn()
         if not turns or turns[-1].role != role:
@@ -179,8 +185,9 @@ def from_dict(message: Mapping[str, Any], tool_names: Mapping[str, str]) -> list
         TranscriptError: an unknown role, calls outside of the content, or a result whose call is not in ``tool_names``.
 
     """
-    if outside := [key for key in ("tool_calls", "function_call") if message.get(key)]:
-        raise TranscriptError([f"{outside[0]} beside the content: give each call as a content block of type tool_use"])
+    for key in ("tool_calls", "function_call"):
+        if message.get(key):
+            raise TranscriptError([f"{key} beside the content: give each call as a content block of type tool_use"])
     raw: str | Sequence[Block] = message["content"]
     blocks = [] if isinstance(raw, str) else list(raw)
     content: Content = raw if isinstance(raw, str) else tuple(raw)

@@ -38,7 +38,8 @@ class WireLimits:
             return _replaced(raw, self.max_id_chars, salt=salt)
         if not salt and len(raw) == self.max_id_chars and not _NOT_ALPHANUMERIC.search(raw):
             return raw
-        number, digits = int.from_bytes(_digest(raw, salt)), list[str]()
+        number = int.from_bytes(_digest(raw, salt))
+        digits: list[str] = []
         for _ in range(self.max_id_chars):
             number, digit = divmod(number, len(_DIGITS))
             digits.append(_DIGITS[digit])
@@ -71,8 +72,11 @@ class WireNames:
 
     def call(self, block: Block, raw: Block) -> Block:
         """A cleaned tool call under the id and name to send, which go by the ``raw`` ones."""
-        call_id, name = self._use(raw["id"]), self.name(raw["name"])
-        return block if (call_id, name) == (block["id"], block["name"]) else {**block, "id": call_id, "name": name}
+        call_id = self._use(raw["id"])
+        name = self.name(raw["name"])
+        if (call_id, name) == (block["id"], block["name"]):
+            return block
+        return {**block, "id": call_id, "name": name}
 
     def answer(self, raw: str) -> str:
         """The id to send for a result of the call ``raw``."""

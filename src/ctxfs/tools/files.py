@@ -58,7 +58,8 @@ class Roots:
         """
         with self._open(path) as fd:
             head = self._fs.read(fd, _SNIFFED_BYTES, 0)
-            if media_type := image_type(head):
+            media_type = image_type(head)
+            if media_type:
                 return FilePage(image=self._image(fd, path, media_type))
             if b"\0" in head:
                 raise ToolError(f"{path} is a binary file: there are no lines of text to show")
@@ -74,7 +75,8 @@ class Roots:
                 fds.append(self._fs.open_dir(fds[-1], part))
             kind = self._fs.stat(fds[-1], parts[-1]).kind if parts else FileKind.DIRECTORY
             if kind is FileKind.DIRECTORY:
-                fds += [self._fs.open_dir(fds[-1], part) for part in parts[-1:]]
+                if parts:
+                    fds.append(self._fs.open_dir(fds[-1], parts[-1]))
                 raise ToolError(self._directory_message(path, fds[-1]))
             if kind is not FileKind.FILE:
                 raise ToolError(f"{path} is not a regular file, so it cannot be read")
@@ -130,7 +132,8 @@ class Roots:
         if size > MAX_IMAGE_FILE_BYTES:
             raise _not_shown(path, f"it has {size:,} bytes")
         data = base64.b64encode(b"".join(self._blocks(fd))).decode()
-        if fault := image_fault(media_type, data):
+        fault = image_fault(media_type, data)
+        if fault:
             raise _not_shown(path, fault[1])
         return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
 
@@ -142,7 +145,10 @@ class Roots:
     def _page(self, fd: int, cutter: LineCutter, first: int) -> FilePage:
         """Count line ends up to line ``first``, then cut lines; what follows the page is not read."""
         decoder = Utf8Decoder("replace")
-        to_skip, ends, size, last = first - 1, 0, 0, b""
+        to_skip = first - 1
+        ends = 0
+        size = 0
+        last = b""
         for block in self._blocks(fd):
             size += len(block)
             last = block

@@ -200,7 +200,8 @@ class _Summary:
 
     def render(self, passages: Mapping[str, Sequence[str]], *, line_count: int) -> str:
         """With these passages of the output."""
-        chars, size_bytes = int(self.ref.hint["chars"]), int(self.ref.hint["bytes"])
+        chars = int(self.ref.hint["chars"])
+        size_bytes = int(self.ref.hint["bytes"])
         size = render_size(chars=chars, size_bytes=size_bytes, lines=line_count, is_json=self.is_json)
         size += f"; content blocks: {self.blocks}" if self.blocks else ""
         ref = self.ref.to_json()

@@ -41,8 +41,8 @@ class LineCutter:
 
     Args:
         first: the number of the line that the text begins with.
-        limit: so many lines at most.
-        max_chars: stop after about so many characters.
+        limit: the most lines.
+        max_chars: after about how many characters to stop.
         char_offset: show line ``first`` only, from this character on; None shows whole lines, each cut to
             ``MAX_LINE_CHARS``.
     """
@@ -96,7 +96,10 @@ class LineCutter:
         self.lines.append(Line(number=self._number, text="".join(self._parts), begin=self._begin, more=more))
         self._left -= self._kept + 1
         self._number += 1
-        self._parts, self._kept, self._length, self._begin = [], 0, 0, 0
+        self._parts = []
+        self._kept = 0
+        self._length = 0
+        self._begin = 0
 
 
 class LineEnds:
@@ -133,7 +136,8 @@ class LineEnds:
     def _end_line(self) -> None:
         self.lines.append(Line(number=self._number, text=self._text, begin=self._length - len(self._text)))
         self._number += 1
-        self._text, self._length = "", 0
+        self._text = ""
+        self._length = 0
 
 
 def row(line: Line, mark: str = "\t") -> str:
@@ -175,7 +179,8 @@ def _shrunk(line: Line, budget: int, counter: TokenCounter) -> Line:
 
 
 def _with_footer(rows: list[str], shown: list[Line], total_lines: int | None) -> Page:
-    first, last = shown[0], shown[-1]
+    first = shown[0]
+    last = shown[-1]
     total = "" if total_lines is None else f" of {total_lines:,}"
     whole = first.number == 1 and not first.begin and last.number == total_lines
     if last.begin or (len(shown) == 1 and last.more):  # the page is a part of one line, and goes on within it

@@ -29,7 +29,7 @@ MAX_BYTES = 12 * 1024 * 1024
 MAX_SQL_CHARS = 10_000
 MAX_COLUMNS = 500
 _CPU_S = 0.9
-"""A question may use so much CPU time, with the making of its tables."""
+"""The most CPU time of a question, in seconds, with the making of its tables."""
 _STEPS = 20  # of SQLite's machine between two looks at the time; one takes a millisecond at most, by what is allowed
 _ROWS_AT_ONCE = 500
 _MAX_CELL_CHARS = 1_000
@@ -139,7 +139,9 @@ def _cell(value: Any) -> Cell:
     if value is None or isinstance(value, float):
         return value
     if isinstance(value, int):
-        return int(value) if -(2**63) <= value < 2**63 else str(value)
+        if -(2**63) <= value < 2**63:
+            return int(value)
+        return str(value)
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()  # SQLite has no lone surrogates
     return json_codec.dumps_text(value).encode("utf-8", "replace").decode()
@@ -179,7 +181,8 @@ def _number(cell: str) -> Cell:
 def _free(name: str, taken: Mapping[str, Any]) -> str:
     """``name``, or with a number: SQLite does not tell A from a."""
     known = {one.casefold() for one in taken}
-    free, number = name, 1
+    free = name
+    number = 1
     while free.casefold() in known:
         number += 1
         free = f"{name}_{number}"
@@ -258,10 +261,11 @@ class Question:
 
     def _check_quoted(self, named: Mapping[str, Sequence[str]], given: Collection[str]) -> None:
         """Refuse a name in double quotes that nothing has: SQLite would take it for a text, and answer with that."""
-        known = {name.casefold() for table, columns in named.items() for name in (table, *columns)}
-        known |= {name.casefold() for name in given}
         bare = _TEXT.sub("''", self._sql)
-        known |= {name.casefold() for name in _ALIAS.findall(bare)}
+        names = [*named, *given, *_ALIAS.findall(bare)]
+        for columns in named.values():
+            names += columns
+        known = set(map(str.casefold, names))
         for name in _QUOTED.findall(bare):
             if name.replace('""', '"').casefold() not in known:
                 raise ToolError(f"no such column: {name}. {_described(named)}")
@@ -299,24 +303,29 @@ def _like(pattern: Any, value: Any) -> bool | None:
     parts = [re.escape(part).replace("_", ".") for part in str(pattern).split("%")]
     if len(parts) == 1:
         return re.fullmatch(parts[0], text, re.IGNORECASE | re.DOTALL) is not None
-    at = 0
-    for part in parts[:-1]:
-        compiled = re.compile(part, re.IGNORECASE | re.DOTALL)
-        found = compiled.match(text) if at == 0 and part is parts[0] else compiled.search(text, at)
+    first, *middle, last = parts
+    found = re.match(first, text, re.IGNORECASE | re.DOTALL)
+    for part in middle:
         if found is None:
             return False
-        at = found.end()
-    return re.compile(rf"{parts[-1]}\Z", re.IGNORECASE | re.DOTALL).search(text, at) is not None
+        found = re.compile(part, re.IGNORECASE | re.DOTALL).search(text, found.end())
+    if found is None:
+        return False
+    return re.compile(rf"{last}\Z", re.IGNORECASE | re.DOTALL).search(text, found.end()) is not None
 
 
 def _instr(value: Any, part: Any) -> int | None:
-    return None if value is None or part is None else str(value).find(str(part)) + 1
+    if value is None or part is None:
+        return None
+    return str(value).find(str(part)) + 1
 
 
 def _replace(value: Any, old: Any, new: Any) -> str | None:
     if value is None or old is None or new is None:
         return None
-    return str(value).replace(str(old), str(new)) if str(old) else str(value)
+    if not str(old):
+        return str(value)
+    return str(value).replace(str(old), str(new))
 
 
 def _trim(value: Any, letters: Any) -> str | None:
@@ -351,8 +360,9 @@ def _described(named: Mapping[str, Sequence[str]]) -> str:
     """What a model needs to ask again: the tables, with their columns."""
     told = []
     for name, columns in named.items():
+        shown = ", ".join(map(_quoted, columns[:_SHOWN_COLUMNS]))
         more = "" if len(columns) <= _SHOWN_COLUMNS else f", and {len(columns) - _SHOWN_COLUMNS} more"
-        told.append(f"{_quoted(name)} has the columns {', '.join(_quoted(c) for c in columns[:_SHOWN_COLUMNS])}{more}")
+        told.append(f"{_quoted(name)} has the columns {shown}{more}")
     return "; ".join(told)
 
 

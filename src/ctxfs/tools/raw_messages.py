@@ -244,13 +244,14 @@ def _check_messages(messages: object) -> None:
 
 def _every_result(messages: Sequence[RawMessage]) -> list[_Place]:
     _check_messages(messages)
-    return [
-        (number, position)
-        for number, message in enumerate(messages)
-        if isinstance(message.get("content"), list | tuple)
-        for position, block in enumerate(message["content"])
-        if isinstance(block, Mapping) and block.get("type") == "tool_result"
-    ]
+    places: list[_Place] = []
+    for number, message in enumerate(messages):
+        content = message.get("content")
+        if isinstance(content, list | tuple):
+            for position, block in enumerate(content):
+                if isinstance(block, Mapping) and block.get("type") == "tool_result":
+                    places.append((number, position))
+    return places
 
 
 def _the_one_result(tool_use_id: str | None, messages: Sequence[RawMessage]) -> list[_Place]:
@@ -258,9 +259,13 @@ def _the_one_result(tool_use_id: str | None, messages: Sequence[RawMessage]) -> 
     if tool_use_id is not None:
         places = [(n, p) for n, p in places if messages[n]["content"][p].get("tool_use_id") == tool_use_id]
     if len(places) != 1:
-        of_the_call = "" if tool_use_id is None else f" of call {tool_use_id!r}"
-        hint = "" if tool_use_id is not None else ": say which one with tool_use_id" if places else ": it must have one"
-        raise TranscriptError([f"the message has {len(places)} tool results{of_the_call}{hint}"])
+        if tool_use_id is not None:
+            more = f" of call {tool_use_id!r}"
+        elif places:
+            more = ": say which one with tool_use_id"
+        else:
+            more = ": it must have one"
+        raise TranscriptError([f"the message has {len(places)} tool results{more}"])
     return places
 
 
@@ -359,7 +364,9 @@ async def _absolute(output_dir: str | Path) -> Path:
         raise ConfigError("output_dir is '': use '.' for the working directory")
     try:
         path = Path(output_dir)
-        return path if path.is_absolute() else await to_thread.run_sync(lambda: path.expanduser().absolute())
+        if path.is_absolute():
+            return path
+        return await to_thread.run_sync(lambda: path.expanduser().absolute())
     except (TypeError, RuntimeError) as error:  # no path, or nobody's home
         raise ConfigError(f"output_dir is {output_dir!r}: it must be the path of a directory ({error})") from error
 

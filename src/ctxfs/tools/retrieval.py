@@ -187,12 +187,16 @@ async def _read_path(scope: Scope, item_id: str, path: str, offset: int, cutter:
 
 def _cut_selected(pieces: Iterator[str], offset: int, cutter: LineCutter) -> int:
     """Feed the lines from ``offset`` on; the number of all lines."""
-    skip, total, open_end, full = offset - 1, 0, False, False
+    skip = offset - 1
+    total = 0
+    open_end = False
+    full = False
     for piece in pieces:
         newlines = piece.count("\n")
         if not full and total + newlines >= skip:
             rest = piece.split("\n", skip - total)[-1] if skip > total else piece
-            full = cutter.feed(rest) if rest else False
+            if rest:
+                full = cutter.feed(rest)
         total += newlines
         open_end = not piece.endswith("\n") and bool(piece)
     return total + open_end

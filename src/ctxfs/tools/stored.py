@@ -25,9 +25,9 @@ T = TypeVar("T")
 E = TypeVar("E")
 
 CHARS_PER_TOKEN = 8
-"""So many characters a token are fetched for a page: more than text has, so that tokens bound the page."""
+"""The characters that are fetched for each token of a page: more than text has, so that tokens bound the page."""
 MAX_MEDIA = 20
-"""So many images and documents come with a page at most, and of more than one together only what its tokens allow."""
+"""The most images and documents that come with a page; of several, only those that its tokens allow."""
 MAX_MEDIUM_TOKENS = 100_000
 """An image or a document of more tokens is not shown."""
 MAX_LIMIT_LINES = 2_000
@@ -134,7 +134,9 @@ async def stored_ends(reader: ContentReader, first: int) -> list[Line]:
 
 async def _fed(feed: Callable[[str], T], piece: str) -> T:
     """Cut a piece into lines: in a worker thread, unless they are few whatever it holds."""
-    return feed(piece) if len(piece) <= _AT_ONCE_CHARS else await run_in_steps(partial(feed, piece))
+    if len(piece) <= _AT_ONCE_CHARS:
+        return feed(piece)
+    return await run_in_steps(partial(feed, piece))
 
 
 async def read_page(
@@ -192,9 +194,10 @@ def _with_media(
         else:
             shown.append(block)
             used += tokens
+    if len(notes) > _NOTED:
+        notes = [*notes[:_NOTED], f"and {len(notes) - _NOTED:,} more"]
     if notes:
-        more = [f"and {len(notes) - _NOTED:,} more"] if len(notes) > _NOTED else []
-        text = f"{text}\n[not shown with this page: {'; '.join([*notes[:_NOTED], *more])}]"
+        text = f"{text}\n[not shown with this page: {'; '.join(notes)}]"
     return ({"type": "text", "text": text}, *shown)
 
 
@@ -241,10 +244,12 @@ async def list_page(
         for entry in islice(entries, offset - 1, None):
             if cutter.feed(f"{text(entry)}\n"):
                 break
-        lines, total = cutter.finish(), len(entries)
+        lines = cutter.finish()
+        total = len(entries)
         if not lines:
             return page_result(None, offset, total)
         counts = counter or default_counter()
-        return page_result(render_page(lines, total_lines=total, max_tokens=max_tokens, counter=counts), offset, total)
+        shown = render_page(lines, total_lines=total, max_tokens=max_tokens, counter=counts)
+        return page_result(shown, offset, total)
 
     return await run_in_steps(page)

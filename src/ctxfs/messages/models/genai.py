@@ -125,7 +125,8 @@ class LiveRows:
     def rows(self, snapshot: Any, day: date) -> Mapping[str, Row]:
         """The rows of ``snapshot``, at the prices of ``day``; kept for the last days that were asked for."""
         if self._snapshot is not snapshot:
-            self._snapshot, self._made = snapshot, {}
+            self._snapshot = snapshot
+            self._made = {}
         if day not in self._made:
             if len(self._made) >= _DAYS:
                 self._made = {}
@@ -173,9 +174,16 @@ def _steps(prices: Any, provider: str) -> tuple[Step, ...]:
     listed = [getattr(prices, key) for key in keys]
     if listed[0] is None or listed[1] is None:
         return ()
-    starts = sorted({0, *(tier.start for price in listed for tier in getattr(price, "tiers", ()))})
-    steps = tuple(_step(above, [_price(price, above) for price in listed], provider) for above in starts)
-    return steps if all(step[1] and step[2] and step[3] for step in steps) else ()
+    starts = {0}
+    for price in listed:
+        starts.update(tier.start for tier in getattr(price, "tiers", ()))
+    steps: list[Step] = []
+    for above in sorted(starts):
+        at_this_length = [_price(price, above) for price in listed]
+        steps.append(_step(above, at_this_length, provider))
+    if not all(step[1] and step[2] and step[3] for step in steps):
+        return ()
+    return tuple(steps)
 
 
 def _step(above_tokens: int, listed: Sequence[float | None], provider: str) -> Step:

@@ -91,7 +91,8 @@ def model_or_relative(model: str, *, day: date | None = None) -> tuple[ModelInfo
     None, False: no name in the table is like it. Raises ``ConfigError`` for what is not a ``str``.
     """
     require_model(model)
-    rows, name = _rows(day), model.lower()
+    rows = _rows(day)
+    name = model.lower()
     found = _find(name, rows)
     if found is None or not found[1]:
         found = _find(_RESELLER.sub("", name), rows) or found
@@ -100,7 +101,8 @@ def model_or_relative(model: str, *, day: date | None = None) -> tuple[ModelInfo
 
 def _find(name: str, rows: Mapping[str, Row]) -> tuple[ModelInfo, bool] | None:
     for end in range(len(name), 0, -1):
-        row, rest = rows.get(name[:end]), name[end:]
+        row = rows.get(name[:end])
+        rest = name[end:]
         if row is not None and (not rest or rest[0] in "-@:./["):
             return _info(name[:end], row), _SAME_MODEL.fullmatch(rest) is not None
     return None

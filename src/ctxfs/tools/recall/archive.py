@@ -36,7 +36,8 @@ class PastSession:
     def __init__(self, fs: ContextFileSystem) -> None:
         self.fs = fs
         self.past = Past()
-        self._line, self._end = 0, 0
+        self._line = 0
+        self._end = 0
         self._turn = LoopLock()
         self._index: WordIndex | None = None
         self._indexed: list[str] = []
@@ -55,7 +56,9 @@ class PastSession:
 
     async def _forget_words(self) -> None:
         """Drop the index, which contains words of erased contents; the next search makes a new one."""
-        index, self._index, self._indexed = self._index, None, []
+        index = self._index
+        self._index = None
+        self._indexed = []
         if index is not None:
             await run_to_completion(index.close)
 
@@ -70,18 +73,24 @@ class PastSession:
 
     async def content(self, item: PastItem) -> ContentReader | str:
         """The lines of an item, for a search. Raises what reading it raises."""
-        return await self.text(item) if self.stored(item) is None else self.fs.reader(item.item_id)
+        if self.stored(item) is None:
+            return await self.text(item)
+        return self.fs.reader(item.item_id)
 
     def stored(self, item: PastItem) -> Stored | None:
         """The stored content of an item whose lines are those of its file; None: it is a text or a list of blocks."""
         if item.text is not None:
             return None
         stored = self.fs.state.stored.get(item.item_id)
-        return stored if stored is not None and stored.encoding in _LINES else None
+        if stored is None or stored.encoding not in _LINES:
+            return None
+        return stored
 
     async def text(self, item: PastItem) -> str:
         """The text of an item of which nothing is ``stored``. Raises what ``ContextFileSystem.load`` raises."""
-        return content_text(await self.fs.load(item.item_id)) if item.text is None else item.text
+        if item.text is not None:
+            return item.text
+        return content_text(await self.fs.load(item.item_id))
 
     async def lines(
         self, item: PastItem, first: int, limit: int, *, max_chars: int, char_offset: int | None = None
@@ -128,10 +137,12 @@ class PastSession:
                 cut = [piece async for piece in pieces]
             chars = sum(map(len, cut))
             waiting.append((item.item_id, list(passages(cut))))
-            size, total = size + chars, total + chars
+            size += chars
+            total += chars
             if size >= _AT_ONCE_CHARS or place == len(new) or total >= MAX_INDEXED_CHARS:
                 await run_to_completion(partial(self._write, self._index, waiting))
-                waiting, size = [], 0
+                waiting = []
+                size = 0
             if total >= MAX_INDEXED_CHARS:
                 return len(new) - place
         return 0

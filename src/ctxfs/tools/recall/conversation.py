@@ -30,7 +30,9 @@ async def conversation(
         raise ToolError(
             f"there are no calls {first} to {last}: the model was called {past.calls} times, counted from 1"
         )
-    rows, used, shown_to = list[str](), _FOOTER_TOKENS, first - 1
+    rows: list[str] = []
+    used = _FOOTER_TOKENS
+    shown_to = first - 1
     for call in range(first, min(last, past.calls + 1) + 1):
         block = await _call(session, call)
         fitting, cost = await run_in_steps(partial(_fitting, block, max_tokens - used, counter))
@@ -64,12 +66,15 @@ def _rows(item: PastItem, lines: Sequence[Line]) -> list[str]:
     cut = len(lines) > len(shown) or any(line.more for line in shown)
     tokens = f", {item.tokens:,} tokens" if cut and item.tokens else ""
     rows = [f"-- {item.item_id} ({item.name}{tokens})", *(line.text for line in shown)]
-    return [*rows, "…"] if cut else rows
+    if cut:
+        rows.append("…")
+    return rows
 
 
 def _fitting(rows: list[str], budget: int, counter: TokenCounter) -> tuple[list[str], int]:
     """The rows if they fit, else as many as do (at least one) and a mark; and their tokens."""
-    kept, used = list[str](), 0
+    kept: list[str] = []
+    used = 0
     for row in rows:
         cost = counter.count(row) + 1
         if kept and used + cost > budget:

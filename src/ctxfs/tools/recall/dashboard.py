@@ -31,7 +31,8 @@ class Dashboard:
 
     def render(self, max_tokens: int, counter: TokenCounter) -> str:
         """The block, of at most about ``max_tokens`` tokens: the summary first, then as many rows as fit."""
-        rows, used = list[str](), 0
+        rows: list[str] = []
+        used = 0
         for row in self._rows():
             used += counter.count(row) + 1
             if rows and used > max_tokens:
@@ -55,8 +56,11 @@ class Dashboard:
     def _notes(self) -> list[str]:
         if not self.notes:
             return []
-        cut = {number: " ".join(text.split()) for number, text in sorted(self.notes.items())}
-        return ["Your notes:", *(f"  {number}. {_short(text, _NOTE_CHARS)}" for number, text in cut.items())]
+        rows = ["Your notes:"]
+        for number, text in sorted(self.notes.items()):
+            on_one_line = " ".join(text.split())
+            rows.append(f"  {number}. {_short(on_one_line, _NOTE_CHARS)}")
+        return rows
 
     def _largest(self) -> list[str]:
         whole = [item for item in self.items if not item.destroyed]
@@ -77,14 +81,11 @@ class Dashboard:
             return []
         tokens = sum(item.tokens for item in left)
         recent = sorted(left, key=lambda item: -(item.left_after or 0))[:_LEFT]
-        return [
-            f"Left the context: {len(left):,} items, {tokens:,} tokens; history_search finds them. The last ones:",
-            *(
-                f"  {item.item_id} ({item.name}): {item.tokens:,} tokens, of call {item.call}, left after call "
-                f"{item.left_after}"
-                for item in recent
-            ),
-        ]
+        rows = [f"Left the context: {len(left):,} items, {tokens:,} tokens; history_search finds them. The last ones:"]
+        for item in recent:
+            what = f"{item.item_id} ({item.name}): {item.tokens:,} tokens"
+            rows.append(f"  {what}, of call {item.call}, left after call {item.left_after}")
+        return rows
 
 
 def _short(text: str, most: int) -> str:

@@ -147,8 +147,10 @@ def content_text(content: Content) -> str:
 
 def _block_text(block: Block) -> str:
     if block["type"] == "tool_use":
-        name, arguments = block.get("name"), block.get("input")
-        return "" if name in RECALL_TOOLS else f"{name}({_arguments(arguments)})"
+        name = block.get("name")
+        if name in RECALL_TOOLS:
+            return ""
+        return f"{name}({_arguments(block.get('input'))})"
     if block["type"] in ("thinking", "reasoning"):
         return str(block.get("thinking") or block.get("text") or "")
     return readable_text((block,))
@@ -158,7 +160,8 @@ def _arguments(arguments: object) -> str:
     """A call's arguments; texts of several lines keep their lines."""
     if not isinstance(arguments, Mapping):
         return ""
-    return ", ".join(
-        f"{name}={value if isinstance(value, str) and chr(10) in value else json_codec.dumps_text(value)}"
-        for name, value in arguments.items()
-    )
+    shown: list[str] = []
+    for name, value in arguments.items():
+        is_lines = isinstance(value, str) and "\n" in value
+        shown.append(f"{name}={value if is_lines else json_codec.dumps_text(value)}")
+    return ", ".join(shown)

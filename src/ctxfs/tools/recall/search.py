@@ -22,8 +22,10 @@ _SHOWN_CHARS = 300
 _BEFORE_CHARS = 80
 _FOOTER_TOKENS = 100
 _MOST_RANKED = 500
-_MOST_FILES, _MOST_ITEMS = 1_000, 5_000
-"""The most files, and the most items, that one call searches."""
+_MOST_FILES = 1_000
+"""The most files that one call searches."""
+_MOST_ITEMS = 5_000
+"""The most items that one call searches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +100,15 @@ async def search_words(
             )
         except (StorageError, SessionError):  # removed, or damaged since it was indexed
             continue
-        if (best := _best(lines, words)) is not None and best.text not in seen:
+        best = _best(lines, words)
+        if best is not None and best.text not in seen:
             seen.add(best.text)
             hits.append(PastLine(item, best))
-    notes = [f"{unindexed:,} items are not searched yet: search again"] if unindexed else []
-    return await _result(
-        hits, notes, next_skip=taken if taken < len(wanted) else None, max_tokens=max_tokens, counter=counter
-    )
+    notes: list[str] = []
+    if unindexed:
+        notes.append(f"{unindexed:,} items are not searched yet: search again")
+    next_skip = taken if taken < len(wanted) else None
+    return await _result(hits, notes, next_skip=next_skip, max_tokens=max_tokens, counter=counter)
 
 
 def _best(lines: Sequence[Line], words: Sequence[str]) -> Line | None:
@@ -114,8 +118,10 @@ def _best(lines: Sequence[Line], words: Sequence[str]) -> Line | None:
         text = folded(line.text)
         count = sum(word in text for word in words)
         if count and (found is None or count > found[0]):
-            found = count, line
-    return None if found is None else _cut(found[1], words)
+            found = (count, line)
+    if found is None:
+        return None
+    return _cut(found[1], words)
 
 
 def _cut(line: Line, words: Sequence[str]) -> Line:
@@ -199,22 +205,28 @@ async def _result(
     hits: Sequence[PastLine], notes: Sequence[str], *, next_skip: int | None, max_tokens: int, counter: TokenCounter
 ) -> ToolResult:
     def text() -> str:
-        rows, used = list[str](), _FOOTER_TOKENS + sum(counter.count(note) for note in notes)
+        rows: list[str] = []
+        used = _FOOTER_TOKENS + sum(counter.count(note) for note in notes)
         for hit in hits:
             cost = counter.count(hit.row) + 1
             if rows and used + cost > max_tokens:
                 break
             rows.append(hit.row)
             used += cost
-        said = [*notes]
+        footer: list[str] = []
+        if not rows:
+            footer.append("nothing is found")
+        elif len(rows) == 1:
+            footer.append("1 line is found")
+        else:
+            footer.append(f"{len(rows)} lines are found")
+        footer += notes
         if len(rows) < len(hits):
-            said.append(f"{len(hits) - len(rows)} more do not fit: use other words, or fewer matches")
+            footer.append(f"{len(hits) - len(rows)} more do not fit: use other words, or fewer matches")
         if next_skip is not None:
-            said.append(f"more: skip={next_skip}")
-        found = (
-            "nothing is found" if not rows else "1 line is found" if len(rows) == 1 else f"{len(rows)} lines are found"
-        )
-        around = ["history_read shows the lines around one"] if rows else []
-        return "\n".join([*rows, f"[{'; '.join([found, *said, *around])}]"])
+            footer.append(f"more: skip={next_skip}")
+        if rows:
+            footer.append("history_read shows the lines around one")
+        return "\n".join([*rows, f"[{'; '.join(footer)}]"])
 
     return ToolResult(await run_in_steps(text))

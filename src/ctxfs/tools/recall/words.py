@@ -105,7 +105,9 @@ def folded(text: str) -> str:
 
 def passages(pieces: Iterable[str]) -> Iterator[Passage]:
     """Cut text, which comes in pieces, into passages at the ends of lines; a longer line is cut between words."""
-    number, begin, kept = 1, 0, list[str]()
+    number = 1
+    begin = 0
+    kept: list[str] = []
     size = lines = column = 0
     for part in _parts(pieces):
         kept.append(part)
@@ -115,7 +117,11 @@ def passages(pieces: Iterable[str]) -> Iterator[Passage]:
         column = 0 if ends else column + len(part)
         if size >= PASSAGE_CHARS - _CUT_CHARS or lines >= PASSAGE_LINES or (begin and ends):
             yield Passage(number, begin, "".join(kept))
-            number, begin, kept, size, lines = number + lines, column, [], 0, 0
+            number += lines
+            begin = column
+            kept = []
+            size = 0
+            lines = 0
     if kept:
         yield Passage(number, begin, "".join(kept))
 

@@ -43,10 +43,16 @@ def needed_words(query: Query) -> bytes | None:
         after = query.pattern[found.end() : found.end() + 1]
         optional = not query.fixed and after in ("*", "?")
         phrases += _of_contents(found[0][:-1] if optional else found[0])
-    if query.ignore_case:  # Unicode has two more letters that match a k and an s
-        phrases = [part.lower().strip() for phrase in phrases for part in re.split("[ksKS]", phrase)]
-    phrases = [phrase for phrase in phrases if len(phrase) >= _SHORTEST and any(map(str.isalpha, phrase))]
-    return max(phrases, key=len).encode() if phrases else None
+    if query.ignore_case:
+        # Unicode has two more letters that match a k and an s, so no phrase may have one.
+        parts: list[str] = []
+        for phrase in phrases:
+            parts += re.split("[ksKS]", phrase)
+        phrases = [part.lower().strip() for part in parts]
+    needed = [phrase for phrase in phrases if len(phrase) >= _SHORTEST and any(map(str.isalpha, phrase))]
+    if not needed:
+        return None
+    return max(needed, key=len).encode()
 
 
 def _of_contents(phrase: str) -> list[str]:
@@ -59,7 +65,8 @@ def _of_contents(phrase: str) -> list[str]:
         while words and any(word.startswith(words[-1].lower()) for word in _OUR_WORDS):
             del words[-1]
         kept = " ".join(words).strip()
-        parts += [] if any(kept.lower() in word for word in _OUR_WORDS) else [kept]
+        if not any(kept.lower() in word for word in _OUR_WORDS):
+            parts.append(kept)
     return parts
 
 
@@ -96,12 +103,15 @@ def _files(directory: Path | str) -> Iterator[os.DirEntry[str]]:
 
 def _has(file: os.DirEntry[str], words: bytes, ignore_case: bool) -> bool:
     is_log = file.name.endswith(LOG_NAME)
+    chunks = _unpacked(file.path) if file.name.endswith(COMPRESSED_SUFFIX) else _chunks(file.path)
     end = b""
-    for chunk in _unpacked(file.path) if file.name.endswith(COMPRESSED_SUFFIX) else _chunks(file.path):
+    for chunk in chunks:
         data = end + chunk
-        if words in (data.lower() if ignore_case else data) or (is_log and any(mark in data for mark in _IN_BASE64)):
+        if words in (data.lower() if ignore_case else data):
             return True
-        end = data[-64 - len(words) :]
+        if is_log and any(mark in data for mark in _IN_BASE64):
+            return True
+        end = data[-64 - len(words) :]  # what is cut in two by the end of a chunk: the words, or a mark
     return False
 
 

@@ -108,7 +108,8 @@ async def _stored_lines(reader: ContentReader, first: int, search: LineSearch) -
 
 async def _search_together(reader: ContentReader, runs: Iterator[BlockRange], search: LineSearch) -> None:
     """Search runs in a few worker threads, as long as something is wanted."""
-    numbered, failure = enumerate(runs), None
+    numbered = enumerate(runs)
+    failure: CtxfsError | None = None
     send, receive = anyio.create_memory_object_stream[tuple[int, SearchedPart | CtxfsError]]()
     async with receive, TaskGroup() as group:
         for _ in range(_SEARCHERS):

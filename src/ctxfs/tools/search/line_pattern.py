@@ -173,7 +173,8 @@ class LinePattern:
 
     def _search(self, data: bytes, position: int, end: int) -> Match | None:
         """The first match in whole lines, or in the rest of one."""
-        size, now = self._step_bytes, self.budget.now()
+        size = self._step_bytes
+        now = self.budget.now()
         while True:
             if self.budget.left_s <= 0:
                 raise self._used_up(position)
@@ -189,7 +190,8 @@ class LinePattern:
             if begun - position <= (stop - position) // 2 and self._affords(2 * size, left_s - self.budget.left_s):
                 size *= 2
             elif begun > position:
-                position, size = begun, self._step_bytes
+                position = begun
+                size = self._step_bytes
             elif found is not None:
                 return Match(found.start(), found.end(), known=False)
             else:

@@ -46,7 +46,8 @@ class LineChunks:
             self._parts.append(piece)
             return None
         chunk = b"".join([*self._parts, piece[:cut]])
-        self._parts, self._size = [piece[cut:]], len(piece) - cut
+        self._parts = [piece[cut:]]
+        self._size = len(piece) - cut
         return chunk
 
     def finish(self) -> bytes:
@@ -89,7 +90,8 @@ def search_part(
     found: list[FoundLine] = []
     head: tuple[int, bytes] | None = None
     line: list[bytes] = []
-    line_ended, stopped = False, None
+    line_ended = False
+    stopped: Stopped | None = None
     for newlines, data in pattern.budget.charge_items(pieces, lambda piece: b"\n" in piece[1]):
         checkpoint()
         start = data.find(b"\n") + 1
@@ -100,7 +102,7 @@ def search_part(
         if line_ended or starts_line:
             stopped = _search_lines(pattern, first, newlines + 1, found)
         else:
-            head = newlines + 1, first
+            head = (newlines + 1, first)
         line_ended = True
         stop = data.rfind(b"\n") + 1
         if stopped is None:
@@ -146,7 +148,8 @@ class LineSearch:
     def search_shared(self) -> None:
         """Search the lines that the parts share."""
         for number, line in self._shared:
-            if (stopped := _search_lines(self.pattern, line, number, self._found)) is not None:
+            stopped = _search_lines(self.pattern, line, number, self._found)
+            if stopped is not None:
                 self.stopped = stopped
                 break
         self._shared = []
@@ -208,11 +211,15 @@ def _found_line(pattern: LinePattern, number: int, data: bytes, *, start: int, m
     if end - start <= _SHOWN_CHARS:
         return FoundLine(number=number, text=_decode(data[start:end]))
     cuts: list[Line] = []
-    known, char, shown = start, 0, 0  # the same place in bytes and in characters, and up to where the line is shown
+    # The same place of the line, in bytes of the data and in characters of the line.
+    known = start
+    char = 0
+    shown = 0  # the characters of the line up to the end of the last cut
     following: Match | None = match
     while following is not None and len(cuts) < _CUTS_A_LINE:
         chars, before = _passed_over(data, known, following.start)
-        known, char = following.start, char + chars
+        known = following.start
+        char += chars
         room = max(0, min(char - shown, _SHOWN_BEFORE_CHARS))
         cut, position = _cut_around(number, data, known, end, char=char, before=before[len(before) - room :])
         cuts.append(cut)
@@ -254,7 +261,8 @@ def _counted(pattern: LinePattern, data: bytes, start: int, first: Match, end: i
 def _passed_over(data: bytes, start: int, stop: int) -> tuple[int, str]:
     """How many characters these bytes are, and the last ones of them."""
     decoder = Utf8Decoder("surrogatepass")
-    chars, last = 0, ""
+    chars = 0
+    last = ""
     for position in range(start, stop, CHUNK_BYTES):
         checkpoint()
         piece = decoder.getstate()[0] + data[position : min(position + CHUNK_BYTES, stop)]

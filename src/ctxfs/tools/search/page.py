@@ -77,7 +77,9 @@ def _rest_of(matches: Matches, offset: int) -> str:
 def _grep_footer(shown: int, rest: str, missing: str) -> str:
     """How many lines match; ``rest``: how to go on, empty if these are all; ``missing``: what was not stored."""
     matching = "1 line matches" if shown == 1 else f"{shown:,} lines match"
-    return f"[the first {matching}, {rest}{missing}]" if rest else f"[{matching}{missing}]"
+    if rest:
+        return f"[the first {matching}, {rest}{missing}]"
+    return f"[{matching}{missing}]"
 
 
 async def _with_context(
@@ -91,8 +93,11 @@ async def _with_context(
         if index + 1 < len(matches):
             until = min(until, matches[index + 1].number - 1)
         first = max(shown + 1, match.number - context_lines)
-        around = await _short_lines(reader, first, until) if first < match.number or until > match.number else [match]
-        groups.append([(match, ":") if line.number == match.number else (line, "-") for line in around])
+        group: list[tuple[Line, str]] = [(match, ":")]
+        if first < match.number or until > match.number:
+            around = await _short_lines(reader, first, until)
+            group = [(match, ":") if line.number == match.number else (line, "-") for line in around]
+        groups.append(group)
         shown = until
     return groups
 
@@ -105,13 +110,19 @@ async def _short_lines(reader: ContentReader, first: int, last: int) -> list[Lin
 def _fitting_groups(groups: list[list[tuple[Line, str]]], budget: int, counter: TokenCounter) -> tuple[int, list[str]]:
     """How many groups fit, and their rows; the first is cut to its match, and that to the budget, if it has to be."""
     rows: list[str] = []
-    last, used = 0, 0
+    last = 0
+    used = 0
     for index, group in enumerate(groups):
-        new = ["--"] if rows and group[0][0].number > last + 1 and len(group) > 1 else []
-        new += [text for line, mark in group for text in _grep_rows(line, mark)]
+        new: list[str] = []
+        if rows and group[0][0].number > last + 1 and len(group) > 1:
+            new.append("--")
+        for line, mark in group:
+            new += _grep_rows(line, mark)
         cost = sum(counter.count(text) + 1 for text in new)
         if used + cost > budget:
-            return (index, rows) if index else (1, _only_match(group, budget, counter))
+            if index == 0:
+                return 1, _only_match(group, budget, counter)
+            return index, rows
         rows += new
         used += cost
         last = group[-1][0].number
@@ -137,7 +148,9 @@ def _how_many(matches: int | None) -> str:
 
 
 def _grep_row(line: Line, mark: str) -> str:
-    return row(replace(line, text=f"…{line.text}", begin=line.begin - 1), mark) if line.begin else row(line, mark)
+    if line.begin:
+        line = replace(line, text=f"…{line.text}", begin=line.begin - 1)
+    return row(line, mark)
 
 
 def _only_match(group: list[tuple[Line, str]], budget: int, counter: TokenCounter) -> list[str]:

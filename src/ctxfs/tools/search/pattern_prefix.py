@@ -71,7 +71,8 @@ def _group(tokens: Iterator[re.Match[str]], opening: str) -> _Part:
             branch += [_Part(f"\\x{{{ord(char):x}}}") for char in token["literal"]]
         else:
             branch.append(_Part(token["atom"]))
-    whole = "|".join("".join(part.whole for part in branch) for branch in branches)
+    texts = ["".join(part.whole for part in branch) for branch in branches]
+    whole = "|".join(texts)
     begun = "|".join(map(_begun, branches))
     return _Part(f"{opening}{whole})", f"{opening}{begun})")
 

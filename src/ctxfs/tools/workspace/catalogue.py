@@ -190,7 +190,8 @@ class Catalogue(Kind):
         self, db: sqlite3.Connection, search_filter: Mapping[str, Any], *, limit: int | None, offset: int
     ) -> ArtifactPage:
         """Return the artifacts that have all these values: at most ``limit`` (None: all) after the first ``offset``."""
-        terms, values = [], []
+        terms: list[str] = []
+        values: list[Any] = []
         for key, value in search_filter.items():
             if key in COLUMNS:
                 terms.append(f"a.{key} IS ?")
