@@ -161,10 +161,11 @@ class Agent:
 
     async def _begin(self) -> None:
         """Prepare the context that was just opened for the first query."""
-        schemas = "".join(
-            f"{t.name} {t.description} {json_codec.dumps(t.input_schema).decode()}" for t in self._schemas
-        )
-        self._schema_tokens = self._context.counter.count(schemas)
+        schemas: list[str] = []
+        for schema in self._schemas:
+            parameters = json_codec.dumps(schema.input_schema).decode()
+            schemas.append(f"{schema.name} {schema.description} {parameters}")
+        self._schema_tokens = self._context.counter.count("".join(schemas))
         if self._config.reads_itself:
             check_readable(self._context.items, self.session_id)
         await self._context.answer_open_calls(_INTERRUPTED)
@@ -174,7 +175,8 @@ class Agent:
     @uninterrupted
     async def close(self) -> None:
         """Release the session and the model's connections; idempotent."""
-        opened, self._opened = self._opened, False
+        opened = self._opened
+        self._opened = False
         try:
             if opened and self._config.on_close is not None:
                 await self._config.on_close(self._context.fs)
@@ -371,7 +373,8 @@ class Agent:
         When it is cancelled, or a callback fails, what has finished is kept and the rest is answered as interrupted.
         """
         results = [ToolResult(_INTERRUPTED, is_error=True)] * len(calls)
-        fs, reply_id = self._context.fs, self._context.items[-1].id
+        fs = self._context.fs
+        reply_id = self._context.items[-1].id
         at = RunningCall(call_id="", session_id=fs.session_id, reply_id=reply_id, epoch=fs.writer.epoch)
         try:
             await self._runner.run(calls, results, at=at)
@@ -396,7 +399,8 @@ class Agent:
         return UsageReported(usage=reply.usage, model=reply.model, context_tokens=self._context.token_count)
 
     def _drain(self) -> list[AgentEvent]:
-        events, self._events[:] = self._events[:], []
+        events = list(self._events)
+        self._events.clear()
         return events
 
 
@@ -411,5 +415,6 @@ def _eager(config: AgentConfig, tool_names: Iterable[str], budget: Budget | None
     if offload is not None:
         return Materializer(settings=offload, tools=readers)
     rule = preview_rule(config.preview_above_tokens, budget)
-    may_leave = config.policy.type_enabled[ItemType.TOOL_RESULT]
-    return Preview(rule=rule, tools=readers) if rule is not None and may_leave else None
+    if rule is None or not config.policy.type_enabled[ItemType.TOOL_RESULT]:
+        return None
+    return Preview(rule=rule, tools=readers)

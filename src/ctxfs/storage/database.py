@@ -78,7 +78,8 @@ class DerivedDatabase:
     def close(self) -> None:
         """Close the file; idempotent."""
         if self._db is not None:
-            db, self._db = self._db, None
+            db = self._db
+            self._db = None
             db.close()
 
     def discard(self) -> None:

@@ -57,7 +57,8 @@ class Directories:
             return False
 
     def _open(self, parent: int, parts: Parts) -> _Entry:
-        name, where = parts[-1], "/".join(parts)
+        name = parts[-1]
+        where = "/".join(parts)
         with suppress(FileExistsError):
             self._fs.make_dir(parent, name)
         with opening(where):

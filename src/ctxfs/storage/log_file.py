@@ -112,7 +112,8 @@ class LogFile:
             self.close()
             self._fd = self._open()
             status = self._fs.stat_handle(self._fd)
-            self._identity, self.length = status.identity, status.size
+            self._identity = status.identity
+            self.length = status.size
 
     def truncate(self, length: int) -> None:
         """Cut to ``length`` bytes and sync. After an OSError, the log is cut before its next use."""
@@ -128,7 +129,8 @@ class LogFile:
     def close(self) -> None:
         """Close the handle; everything acknowledged is synced already."""
         if self._fd is not None:
-            fd, self._fd = self._fd, None
+            fd = self._fd
+            self._fd = None
             close_quietly(self._fs, fd)
 
     def _sync(self, fd: int) -> None:

@@ -61,7 +61,8 @@ def repeated(request: Callable[[], T], name: str, terms: Terms) -> T:
     succeeded; ``WriteFailed`` if the server was never reached, and ``StoreRefused`` if it refuses for good. Other
     exceptions of ``request`` are not caught.
     """
-    pause, waited = FIRST_PAUSE_S, 0.0
+    pause = FIRST_PAUSE_S
+    waited = 0.0
     unanswered = False
     while True:
         started = terms.clock()
@@ -69,9 +70,8 @@ def repeated(request: Callable[[], T], name: str, terms: Terms) -> T:
             return request()
         except NoAnswer as error:
             unanswered = unanswered or not isinstance(error, NotSent)
-            waited += (
-                max(0.0, terms.clock() - started) + pause
-            )  # so that a clock that is set back cannot prevent the end
+            # The pause counts too, so that a clock that is set back cannot prevent the end.
+            waited += max(0.0, terms.clock() - started) + pause
             if waited > terms.give_up_s:
                 raise (OutcomeUnknown if unanswered else WriteFailed)(name, str(error)) from error
             TROUBLES.met("retry")

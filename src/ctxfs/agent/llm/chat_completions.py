@@ -50,7 +50,8 @@ def to_chat_body(body: Mapping[str, Any], *, max_tokens_field: str, dialect: Dia
     ``max_tokens_field``: the name under which the server takes the limit.
     """
     messages: list[dict[str, Any]] = []
-    if system := body.get("system"):
+    system = body.get("system")
+    if system:
         messages.append({"role": "system", "content": "\n\n".join(b["text"] for b in system)})
     for message in _rounds(body["messages"]):
         convert = _assistant if message["role"] == "assistant" else _user
@@ -58,15 +59,15 @@ def to_chat_body(body: Mapping[str, Any], *, max_tokens_field: str, dialect: Dia
     if dialect == "mistral":
         messages = list(_without_user_after_tool(messages))
     chat: dict[str, Any] = {"model": body["model"], max_tokens_field: body["max_tokens"], "messages": messages}
-    if tools := body.get("tools"):
-        chat["tools"] = [
-            {
-                "type": "function",
-                "function": {"name": t["name"], "description": t["description"], "parameters": t["input_schema"]},
-            }
-            for t in tools
-        ]
+    tools = body.get("tools")
+    if tools:
+        chat["tools"] = list(map(_tool, tools))
     return chat
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    function = {"name": tool["name"], "description": tool["description"], "parameters": tool["input_schema"]}
+    return {"type": "function", "function": function}
 
 
 def _rounds(messages: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -82,10 +83,12 @@ def _rounds(messages: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]
             yield {"role": "assistant", "content": reply}
             yield {"role": "user", "content": [b for b in blocks if b.get("tool_use_id") in ids]}
             blocks = [b for b in blocks if b.get("tool_use_id") not in ids]
-        yield from ({"role": "assistant", "content": reply} for reply in replies[-1:])
+        for reply in replies[-1:]:
+            yield {"role": "assistant", "content": reply}
         yield {"role": "user", "content": blocks}
         replies = []
-    yield from ({"role": "assistant", "content": reply} for reply in replies)
+    for reply in replies:  # a reply that nothing follows yet
+        yield {"role": "assistant", "content": reply}
 
 
 def _without_user_after_tool(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -110,17 +113,15 @@ def _cut(blocks: Sequence[Block]) -> list[list[Block]]:
 
 def _assistant(blocks: Sequence[Block]) -> Iterator[dict[str, Any]]:
     text = "".join(b["text"] for b in blocks if b["type"] == "text")
-    calls = [
-        {
-            "id": b["id"],
-            "type": "function",
-            "function": {"name": b["name"], "arguments": json_codec.dumps(b["input"]).decode()},
-        }
-        for b in blocks
-        if b["type"] == "tool_use"
-    ]
-    if text or calls:
-        yield {"role": "assistant", "content": text or None, **({"tool_calls": calls} if calls else {})}
+    calls: list[dict[str, Any]] = []
+    for block in blocks:
+        if block["type"] == "tool_use":
+            function = {"name": block["name"], "arguments": json_codec.dumps(block["input"]).decode()}
+            calls.append({"id": block["id"], "type": "function", "function": function})
+    if calls:
+        yield {"role": "assistant", "content": text or None, "tool_calls": calls}
+    elif text:
+        yield {"role": "assistant", "content": text}
 
 
 def _user(blocks: Sequence[Block]) -> Iterator[dict[str, Any]]:
@@ -145,7 +146,8 @@ def _result(content: str | Sequence[Block]) -> tuple[str, list[Block]]:
     """The text of a tool result, and what has to be attached outside of it."""
     if isinstance(content, str):
         return content, []
-    texts, attached = [], []
+    texts: list[str] = []
+    attached: list[Block] = []
     for part in map(_part, content):
         if part["type"] == "text":
             texts.append(part["text"])
@@ -203,8 +205,10 @@ class ChatReplyBuilder:
             if text := text_in(delta, "content"):
                 self._text.append(text)
                 yield TextDelta(text)
-            legacy = delta.get("function_call")
-            for call in delta.get("tool_calls") or ([{"function": legacy}] if legacy else ()):
+            calls = delta.get("tool_calls")
+            if not calls and delta.get("function_call"):
+                calls = [{"function": delta["function_call"]}]
+            for call in calls or ():
                 self._calls.add(call)
 
     def reply(self) -> Reply:
@@ -250,7 +254,9 @@ class _Calls:
     def add(self, delta: Mapping[str, Any]) -> None:
         """Take the next piece of a call."""
         function = delta.get("function") or {}
-        index, call_id, name = delta.get("index"), text_in(delta, "id"), text_in(function, "name")
+        index = delta.get("index")
+        call_id = text_in(delta, "id")
+        name = text_in(function, "name")
         if not isinstance(index, int | None):
             raise TypeError(f"index is not a number: {index!r:.80}")
         arguments = function.get("arguments") or ""
@@ -272,8 +278,11 @@ class _Calls:
 
     def _find(self, index: int | None, call_id: str) -> "_Call | None":
         latest = [c for c in reversed(self._calls) if index is None or c.index in (None, index)]
-        same_id = (c for c in latest if call_id and c.call_id == call_id)
-        return next(same_id, latest[0] if latest else None)
+        if call_id:
+            for call in latest:
+                if call.call_id == call_id:
+                    return call
+        return latest[0] if latest else None
 
 
 @dataclass(slots=True)

@@ -43,6 +43,7 @@ class Connection(Generic[C]):
 
     async def close(self) -> None:
         """Release connections; the next call opens new ones."""
-        client, self._client = self._client, None
+        client = self._client
+        self._client = None
         if client is not None:
             await client.close()

@@ -102,11 +102,15 @@ def classify(error: object, *, status: int | None = None, headers: Mapping[str, 
     Nothing in the object is relied on. One in the middle of a stream is known by its type, since the status was 200.
     """
     fields = error_fields(error)
-    message, kind, code = str(fields.get("message") or error), fields.get("type"), fields.get("code")
-    status = STATUS_OF_KIND.get(kind, status) if isinstance(kind, str) else status
+    message = str(fields.get("message") or error)
+    kind = fields.get("type")
+    code = fields.get("code")
+    if isinstance(kind, str):
+        status = STATUS_OF_KIND.get(kind, status)
     if status is None and isinstance(code, int) and 400 <= code < 600:
         status = code
-    if refusal := too_long(error, status=status):
+    refusal = too_long(error, status=status)
+    if refusal is not None:
         return AttemptFailed(refusal, retryable=False)
     failed = _error_of(status)
     advice = " (check the API key)" if failed is AuthenticationFailed else ""

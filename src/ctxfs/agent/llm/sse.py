@@ -79,7 +79,8 @@ def _read(builder: Builder, data: bytes) -> list[ModelEvent]:
     if data == END:
         return []
     event = json_codec.loads(data)
-    if error := event.get("error"):
+    error = event.get("error")
+    if error:
         raise classify(error)
     return list(builder.feed(event))
 
@@ -124,8 +125,10 @@ class EventReader:
 
     def rest(self) -> bytes | None:
         """At the end: the response, if it was one JSON object."""
-        body = b"\n".join([*(self._before or ()), self._rest]).strip()
-        return body if self._before is not None and body.startswith(b"{") else None
+        if self._before is None:
+            return None
+        body = b"\n".join([*self._before, self._rest]).strip()
+        return body if body.startswith(b"{") else None
 
 
 class UsageReader:
@@ -147,8 +150,12 @@ class UsageReader:
         A response without events is one JSON object.
         """
         self._take(self._events.rest() or b"")
-        self._events, usage, self._usage = EventReader(), self._usage, {}
-        return (usage, self._model) if usage else None
+        usage = self._usage
+        self._events = EventReader()
+        self._usage = {}
+        if not usage:
+            return None
+        return usage, self._model
 
     def _take(self, data: bytes) -> None:
         if b'"usage' not in data:
@@ -157,7 +164,9 @@ class UsageReader:
             event = json_codec.loads(data)
         except ValueError:
             return
-        for said in (event, *(event.get(key) for key in ("message", "response"))) if isinstance(event, dict) else ():
+        if not isinstance(event, dict):
+            return
+        for said in (event, event.get("message"), event.get("response")):
             if not isinstance(said, Mapping):
                 continue
             usage = said.get("usage") or said.get("usageMetadata")  # Gemini's
@@ -167,12 +176,14 @@ class UsageReader:
 
 async def event_data(response: StreamedResponse) -> AsyncGenerator[bytes, None]:
     """The data of each event in ``response``, as ``EventReader`` finds it."""
-    chunks, reader = response.iter_bytes(), EventReader()
+    chunks = response.iter_bytes()
+    reader = EventReader()
     try:
         async for chunk in chunks:
             for data in reader.feed(chunk):
                 yield data
-        if (body := reader.rest()) is not None:
+        body = reader.rest()
+        if body is not None:
             yield body
     except GeneratorExit:
         await _unwind(response, chunks)

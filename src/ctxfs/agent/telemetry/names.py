@@ -2,7 +2,9 @@
 
 # Spans and what they carry: github.com/open-telemetry/semantic-conventions-genai
 OPERATION = "gen_ai.operation.name"
-CHAT, EXECUTE_TOOL, INVOKE_AGENT = "chat", "execute_tool", "invoke_agent"
+CHAT = "chat"
+EXECUTE_TOOL = "execute_tool"
+INVOKE_AGENT = "invoke_agent"
 PROVIDER = "gen_ai.provider.name"
 CONVERSATION = "gen_ai.conversation.id"
 COMPACTED = "gen_ai.conversation.compacted"

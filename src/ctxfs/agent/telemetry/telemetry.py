@@ -174,7 +174,8 @@ class SessionTelemetry:
 
     def _billed(self, used: Usage, model: str) -> float | None:
         """Take a bill into the metrics; what it cost, None where the prices are not known."""
-        known, of = known_model(model), self._of
+        of = self._of
+        known = known_model(model)
         about = {names.OPERATION: names.CHAT, names.REQUEST_MODEL: model}
         prompt = used.total_input_tokens
         of.tokens.record(prompt, {**about, names.TOKEN_TYPE: "input"})
@@ -217,7 +218,8 @@ class SessionTelemetry:
 
     async def call(self, model: ChatModel, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Send ``request``, in a span that is not current: the caller's code runs between the events."""
-        of, known = self._of, known_model(model.model)
+        of = self._of
+        known = known_model(model.model)
         attributes: dict[str, Any] = {
             **self._always,
             names.OPERATION: names.CHAT,

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -199,7 +200,7 @@ class ObstoreBucket(Bucket):
             return
         try:
             pages = self._o.list(self.store, prefix=prefix, offset=after or None, chunk_size=_LISTED)
-            found = sorted(row["path"] for page in pages for row in page)
+            found = sorted(row["path"] for row in chain.from_iterable(pages))
         except self._any as error:
             raise self._read_error(prefix, error) from error
         yield from (key for key in found if key > after)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from ctxfs.stores.objects.segments import Append, Located, Piece, Put, is_segment_key
 
@@ -25,7 +26,7 @@ class Leftovers:
     _lines: frozenset[bytes] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._live = frozenset(at for parts in self.files.values() for at in parts)
+        self._live = frozenset(chain.from_iterable(self.files.values()))
         self._lines = frozenset(self.log.split(b"\n"))
 
     def look(self, key: str, piece: Piece) -> None:

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import chain
 from typing import Final
 from uuid import uuid4
 
@@ -118,7 +119,8 @@ class SegmentRow:
 
         Chunks hide that segments are missing. A full check would list every object of the session at each opening.
         """
-        oldest = next((at for parts in self.log.files.values() for at in parts if at.size), None)
+        located = chain.from_iterable(self.log.files.values())
+        oldest = next((at for at in located if at.size), None)
         if oldest is None:
             return
         try:
@@ -383,7 +385,7 @@ class SegmentRow:
         """
         listed = self._listed("c/")  # before the segments: a content that comes later may get its segment later
         self.catch_up()
-        named = {at.key for parts in self.log.files.values() for at in parts}
+        named = {at.key for at in chain.from_iterable(self.log.files.values())}
         return [key for key in listed if key not in named]
 
     def delete_orphans(self) -> int:

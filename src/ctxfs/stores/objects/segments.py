@@ -371,7 +371,8 @@ def chunks_to_read(keys: Iterable[str]) -> list[str]:
         first, _, end = key.removeprefix("k/").partition("-")
         if first.isdigit() and end.isdigit():
             longest[int(first)] = max(longest.get(int(first), 0), int(end))
-    chosen, at = [], 0
+    chosen: list[str] = []
+    at = 0
     while at in longest:
         chosen.append(chunk_key(at, longest[at]))
         at = longest[at]

@@ -115,8 +115,9 @@ class ObjectSessions(ListingStores):
 
         Its id must never be used again, and no writer of it may still be running. Raises ``StorageError``.
         """
-        prefixes = (session_prefix(session_id), f"{SESSIONS}{session_id}/")
-        self._bucket.delete([key for prefix in prefixes for key in self._bucket.keys(prefix)])
+        own = self._bucket.keys(session_prefix(session_id))
+        listed = self._bucket.keys(f"{SESSIONS}{session_id}/")
+        self._bucket.delete([*own, *listed])
 
     def _sessions(self) -> list[SessionFound]:
         marks = newest_marks(self._bucket)  # before the sessions are read: see _found

@@ -366,7 +366,9 @@ class ObjectStore(SharedStore, RewritingStore):
                 self._growing.files.pop(name, None)
             gone = [name for name in dict.fromkeys(names) if name in self._row.log.files]
             if gone:
-                parts = [at for name in gone for at in self._row.log.files[name]]
+                parts: list[Located] = []
+                for name in gone:
+                    parts += self._row.log.files[name]
                 self._change([Delete(name) for name in gone])
                 self._row.delete_own_objects(parts)
 
