@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -256,13 +257,12 @@ class Transcript:
 
     def _arguments_of(self, item: ContextItem) -> Mapping[str, Any]:
         """The arguments of the call that ``item`` is the result of; none for anything else."""
-        if isinstance(item.message, ToolMessage):
-            for other in self._items.values():
-                if isinstance(other.message, AssistantMessage):
-                    for call in other.message.tool_calls:
-                        if call.id == item.message.tool_call_id:
-                            return call.arguments
-        return {}
+        if not isinstance(item.message, ToolMessage):
+            return {}
+        call_id = item.message.tool_call_id
+        replies = [one.message for one in self._items.values() if isinstance(one.message, AssistantMessage)]
+        calls = chain.from_iterable(reply.tool_calls for reply in replies)
+        return next((call.arguments for call in calls if call.id == call_id), {})
 
     def move(self, item_ids: Collection[str], *, item: ContextItem | None = None, before: str | None = None) -> None:
         """Take items out, and put ``item`` before another one (None: at the end). Costs a copy of the order."""

@@ -253,17 +253,15 @@ def _after_space(text: str, position: int) -> int:
 def _with_calls(reply: Reply, first_id: int) -> Reply:
     """The reply with its calls as calls; a call that the token limit cut off stays text."""
     text = reply.message.text
-    cut = ""
+    end = len(text)
     if reply.message.tool_calls:
         raise InvalidFunctionCall("the model wrote a function call, but was not given any function")
     if reply.stop_reason in CUT:
-        end = text.rfind(_OPEN)
-        if end > text.rfind(_CLOSE):
-            cut = text[end:]
-            text = text[:end]
-    parts = parse_reply(text)
-    if cut:
-        parts.append(cut)
+        opened = text.rfind(_OPEN)
+        end = opened if opened > text.rfind(_CLOSE) else end
+    parts = parse_reply(text[:end])
+    if end < len(text):
+        parts.append(text[end:])
     if not any(isinstance(part, ToolCall) for part in parts):
         return reply
     kept = () if isinstance(reply.message.content, str) else reply.message.content
@@ -281,14 +279,12 @@ def _with_calls(reply: Reply, first_id: int) -> Reply:
 
 def _next_id(messages: Iterable[Message]) -> int:
     """One more than the highest number of a call that is still in the messages."""
-    highest = 0
+    numbers = [0]
     for message in messages:
         if isinstance(message, AssistantMessage):
-            for call in message.tool_calls:
-                found = _CALL_ID.fullmatch(call.id)
-                if found is not None:
-                    highest = max(highest, int(found[1]))
-    return highest + 1
+            found = [_CALL_ID.fullmatch(call.id) for call in message.tool_calls]
+            numbers += [int(one[1]) for one in found if one is not None]
+    return max(numbers) + 1
 
 
 def _sum(first: Usage, second: Usage) -> Usage:

@@ -115,9 +115,8 @@ def unpinned(records: Sequence[Record], item_id: str) -> Back:
     item = fold(SessionState(), records).items.get(item_id)
     if item is None:
         raise UnknownItem(item_id)
-    if not item.pinned:
-        return Back()
-    return Back(records=(Pinned(item_ids=(item_id,), pinned=False),))
+    records = (Pinned(item_ids=(item_id,), pinned=False),) if item.pinned else ()
+    return Back(records=records)
 
 
 class _Draft:
@@ -204,8 +203,7 @@ class _Draft:
         for item, place in _places(going, list(before.items), state, holder):
             stored = item.id in before.content_stored
             self._item_ids[item.id] = None
-            if stored:
-                self._reads.append(item.id)
+            self._reads += [item.id] if stored else []
             self._do(ItemAdded(item=item, content_stored=stored, before=place, returned=True))
         all_back = all(item_id in state.items for item_id in there)
         if all_back and record.archive in state.items:
