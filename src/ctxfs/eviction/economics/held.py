@@ -64,6 +64,10 @@ class Held:
         """The candidate's id."""
         return self.candidate.id
 
+    def is_in_use(self, calls: int) -> bool:
+        """Whether, after so many calls, no reply has followed its last use yet. A preview stays for one reply more."""
+        return self.used + (self.candidate.hidden_tokens > 0) >= calls
+
 
 class ItemBlock:
     """Consecutive items, and what a plan needs of them together: once it is summed up, until one of them changes.

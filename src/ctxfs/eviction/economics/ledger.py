@@ -350,10 +350,6 @@ class Ledger:
         """Whether no reply has followed the item yet: the model has not seen it. A preview stays for one reply more."""
         return held.came + (held.candidate.hidden_tokens > 0) >= self.calls
 
-    def is_in_use(self, held: Held) -> bool:
-        """Whether the item is new, or no reply has followed its last use yet."""
-        return held.used + (held.candidate.hidden_tokens > 0) >= self.calls
-
     # Bookkeeping -----------------------------------------------------------------------------------------------------
 
     def _append(self, parts: Iterable[Candidate | int], *, came: int, known: Mapping[str, Held] | None = None) -> None:

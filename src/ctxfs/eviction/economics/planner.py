@@ -261,11 +261,7 @@ class _Walk:
         # - young: it stays.
         terms = self._terms
         saved = held.saved_tokens
-        if (
-            held.used + (held.candidate.hidden_tokens > 0) >= terms.calls
-            or held.candidate.pinned
-            or self.freed + saved > self._room
-        ):
+        if held.is_in_use(terms.calls) or held.candidate.pinned or self.freed + saved > self._room:
             return False
         is_sent = self._behind > 0
         age = terms.at(held.used)

@@ -39,7 +39,7 @@ def under_step(
     could = [
         (loss(h), h)
         for h in ledger.held.values()
-        if h.id not in gone and not ledger.is_in_use(h) and not h.candidate.pinned
+        if h.id not in gone and not h.is_in_use(ledger.calls) and not h.candidate.pinned
     ]
     could.sort(key=lambda found: found[0] / found[1].saved_tokens)
     horizon = ledger.horizon()
