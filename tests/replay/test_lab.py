@@ -237,7 +237,7 @@ def test_the_page_has_the_answer_money_tools_and_the_window(tmp_path: Path) -> N
     html = render_html(replay_files([path], ["none", "economic"], "chars4"))
     assert '<p class="answer">At list prices 1 session cost $' in html
     assert "2.3 times as many turns" in html
-    assert "What left with economic" in html
+    assert "What left with ctxfs" in html
     assert "<td>Read</td>" in html
     assert 'class="limit"' in html  # gpt-4o has a window of 128,000 tokens, and the session has more
 

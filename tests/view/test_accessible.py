@@ -9,6 +9,9 @@ from playwright.sync_api import Browser, Page, expect
 
 import recording_samples as samples
 from ctxfs.cli.app import run
+from ctxfs.lab.ab.render import comparison_html
+from ctxfs.lab.ab.report import Comparison
+from ctxfs.lab.ab.results import SessionResult
 from view.chromium import watched
 from view.served import serving
 from view_session import SESSION
@@ -38,6 +41,23 @@ def test_a_recording_is_accessible(browser: Browser, tmp_path: Path) -> None:
         page.locator("#chart-context canvas").wait_for()
         fits_and_is_accessible(page)
         page.goto(f"{url}recording/0/text?call=2&block=0")
+        fits_and_is_accessible(page)
+
+
+def test_a_comparison_of_arms_is_accessible(browser: Browser, tmp_path: Path) -> None:
+    sessions = [
+        SessionResult(
+            task=task, repeat=0, arm=arm, outcome="crashed", usd=0.2, calls=7, note="exit code 1: " + "no " * 60
+        )
+        for task in ("port", "name")
+        for arm in ("none", "default")
+    ]
+    comparison = Comparison(arms=("none", "default"), tasks=2, repeats=1, sessions=tuple(sessions), spent_usd=0.8)
+    file = tmp_path / "comparison.html"
+    file.write_text(comparison_html(comparison))
+    with watched(browser, file.as_uri()) as page:
+        page.goto(file.as_uri())
+        assert page.get_by_role("columnheader", name="repeat", exact=True).count() == 0, "there was one repeat"
         fits_and_is_accessible(page)
 
 

@@ -5,6 +5,7 @@ import json
 import re
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
@@ -319,7 +320,8 @@ def test_a_recording_shows_its_policies_side_by_side(tmp_path: Path) -> None:
     with serving(tmp_path / "root", [tmp_path / "talk.json", tmp_path / "broken.json"]) as url:
         assert "talk.json" in get(url).text
         page = get(f"{url}recording/0").text
-        assert "economic" in page
+        assert re.search(r'<tr class="ours"><th scope="row">ctxfs</th>', page)
+        assert '<th scope="row">never evicting</th>' in page
         assert 'data-call="' in page
         assert 'data-label="Peak context"' in page, "a phone has no heads of columns"
         data = get(f"{url}recording/0/timeline.json").json()
@@ -333,6 +335,35 @@ def test_a_recording_shows_its_policies_side_by_side(tmp_path: Path) -> None:
         assert part.lstrip().startswith('<section id="call"')
         assert "JSON" in get(f"{url}recording/1").text
         assert get(f"{url}recording/7").status_code == 404
+
+
+def test_a_recording_says_why_a_cheaper_policy_is_not_the_default(tmp_path: Path) -> None:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Look around"}]
+    for n in range(12):
+        call = {"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {"command": f"make step-{n}"}}
+        result = {"type": "tool_result", "tool_use_id": f"c{n}", "content": f"line {n} of what was printed\n" * 1_000}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    file = tmp_path / "long.json"
+    file.write_text(json.dumps({"messages": [*messages, {"role": "assistant", "content": "done"}]}))
+    with serving(tmp_path / "root", [file]) as url:
+        page = get(f"{url}recording/0").text
+        assert "eager-2k costs less here" in page
+        assert "it hides results before the model has seen them." in page
+
+
+def test_a_session_without_bills_says_that_no_calls_are_recorded(tmp_path: Path) -> None:
+    with History("s", root_path=tmp_path, keep_recent={"read": 1}, model="claude-sonnet-4-5") as history:
+        messages: list[dict[str, Any]] = [{"role": "user", "content": "Read all."}]
+        for n in range(3):
+            call = {"type": "tool_use", "id": f"c{n}", "name": "read", "input": {"n": n}}
+            result = {"type": "tool_result", "tool_use_id": f"c{n}", "content": f"{n}\n" * 4_000}
+            messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+        history.messages({"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": messages})
+    with serving(tmp_path) as url:
+        page = get(f"{url}session/s").text
+    assert "No call of a model is recorded in this session." in page
+    assert "Context now" not in page
+    assert "Without eviction</dt>" not in page
 
 
 def test_a_session_of_a_framework_shows_what_was_replaced(tmp_path: Path) -> None:

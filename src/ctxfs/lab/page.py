@@ -22,6 +22,7 @@ th,td{padding:.25rem .45rem;text-align:right;border-bottom:1px solid var(--line)
 cursor:pointer}th[aria-sort=ascending]::after{content:" ↑"}th[aria-sort=descending]::after{content:" ↓"}
 td:not([data-v]){text-align:left}th:first-child,td:first-child{text-align:left;max-width:34rem;overflow:hidden;
 text-overflow:ellipsis}
+td .words{display:block;white-space:normal;min-width:24rem;max-width:34rem}
 tr.best td{font-weight:600;background:var(--band)}
 .bar{display:inline-block;height:.6rem;border-radius:2px;vertical-align:middle;margin-left:.5rem}
 details{border-top:1px solid var(--line);padding:.4rem 0}summary{cursor:pointer;overflow-wrap:anywhere}
@@ -72,7 +73,7 @@ Cell = tuple[str, float | None]
 def page(title: str, body: Iterable[str]) -> str:
     """A whole page, in light and dark; ``body`` is HTML."""
     head = f"{_HEAD}{escape(title)}</title><style>{_STYLE}</style></head>"
-    return f"{head}<body>{''.join(body)}<script>{_SCRIPT}</script></body></html>\n"
+    return f"{head}<body><main>{''.join(body)}</main><script>{_SCRIPT}</script></body></html>\n"
 
 
 def table(columns: Iterable[str], rows: Iterable[tuple[Sequence[Cell], bool]]) -> str:

@@ -53,21 +53,36 @@ def comparison_html(comparison: Comparison, margin_points: float = DEFAULT_MARGI
         cells: list[Cell] = [(escape(name.strip()), None)]
         cells += [_cell(one, field) for one in comparison.figures]
         rows.append((cells, False))
-    columns = ("task", "repeat", "arm", "outcome", "cost", "calls", "read back", "repeated", "cache breaks", "note")
+    columns: tuple[str, ...] = (
+        "task",
+        "repeat",
+        "arm",
+        "outcome",
+        "cost",
+        "calls",
+        "read back",
+        "repeated",
+        "cache breaks",
+        "note",
+    )
+    sessions = [_session(one) for one in comparison.sessions]
+    if comparison.repeats == 1:
+        columns = tuple(column for column in columns if column != "repeat")
+        sessions = [[cells[0], *cells[2:]] for cells in sessions]
     body = ["<h1>Comparison of arms</h1>"]
     body += [f'<p class="answer">{escape(one.sentence(margin_points))}.</p>' for one in comparison.against]
     body += [f"<p>{escape(details(one))}</p>" for one in comparison.against]
     body += [f'<p class="limits">{escape(LIMITS)}</p>']
-    body += [f"<p>{escape(note)}</p>" for note in comparison.notes()]
-    body += ["<h2>Arms</h2>", table(("", *(one.arm for one in comparison.figures)), rows)]
-    body += ["<h2>Sessions</h2>", table(columns, [(_session(one), False) for one in comparison.sessions])]
+    body += [f"<p>Note: {escape(note)}</p>" for note in comparison.notes()]
+    body += ["<h2>Arms</h2>", table(("figure", *(one.arm for one in comparison.figures)), rows)]
+    body += ["<h2>Sessions</h2>", table(columns, [(cells, False) for cells in sessions])]
     return page("Comparison", body)
 
 
 def _session(one: SessionResult) -> list[Cell]:
     return [
         (escape(one.task), None),
-        number(one.repeat, "d"),
+        number(one.repeat + 1, "d"),
         (escape(one.arm), None),
         (escape(one.outcome), None),
         dollars(one.usd),
@@ -75,7 +90,7 @@ def _session(one: SessionResult) -> list[Cell]:
         number(one.read_backs, ",d"),
         number(one.repeated_calls, ",d"),
         number(one.cache_breaks, ",d"),
-        (escape(one.note), None),
+        (f'<span class="words">{escape(one.note)}</span>' if one.note else "", None),
     ]
 
 

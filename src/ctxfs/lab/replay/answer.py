@@ -73,7 +73,7 @@ def favourite(report: Report) -> int:
 def answer(report: Report) -> str:
     """What it comes to, in one sentence with two totals: without ctxfs, and with it."""
     place = favourite(report)
-    name = _called(report.sessions[0].runs[place].policy)
+    name = called(report.sessions[0].runs[place].policy)
     whole = Spending("", report.sessions, place)
     if whole.usd is None or whole.usd_with is None:
         share = f"{report.policies[place].relative_cost:.2f} of never evicting"
@@ -179,7 +179,7 @@ def _without_misses(report: Report) -> str:
     without = sum(s.cost_of_none - s.missed_cost_of_none for s in report.sessions)
     if not report.policies[0].missed_tokens or not without:
         return ""
-    costs = ", ".join(f"{_called(p.policy)} {p.cost_without_misses / without:.3f}" for p in report.policies)
+    costs = ", ".join(f"{called(p.policy)} {p.cost_without_misses / without:.3f}" for p in report.policies)
     return f"Had the cache never expired: {costs}."
 
 
@@ -196,7 +196,7 @@ def render_text(report: Report, *, width: int = 80) -> str:
         columns = ("policy", "cost", "worst", "read", "missed", "output", "$", "back")
         usd = [Spending("", report.sessions, place).usd_with for place in range(len(report.policies))]
         parts += [_table(columns, map(_policy_row, report.policies, usd)), _wrapped(_LEGEND, width)]
-        parts += [_wrapped(why, width) for why in (*_cheaper(report), _without_misses(report))]
+        parts += [_wrapped(why, width) for why in (*cheaper(report), _without_misses(report))]
     parts.append(_checked(report, width))
     parts += [_wrapped(note, width) for note in (*_notes(report), LIMITS)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -204,7 +204,7 @@ def render_text(report: Report, *, width: int = 80) -> str:
 
 def _spending_table(what: str, groups: Sequence[Spending], report: Report, width: int) -> str:
     paid = "paid" if all(s.is_billed for s in report.sessions) and not report.is_repriced else "cost"
-    name = _called(report.sessions[0].runs[favourite(report)].policy)
+    name = called(report.sessions[0].runs[favourite(report)].policy)
     rows = [(_tail(g.name, width - 44), f"{g.sessions:,}", _usd(g.usd), _usd(g.usd_with), g.saved) for g in groups]
     return _table((what, "sessions", paid, f"with {name}"[:12], ""), rows)
 
@@ -215,7 +215,7 @@ def _nothing_to_gain(kinds: Sequence[Spending]) -> str:
     return f"Next to nothing to gain: {'; '.join(names)}." if names else ""
 
 
-def _cheaper(report: Report) -> list[str]:
+def cheaper(report: Report) -> list[str]:
     """Why a policy that costs less here is not the default, for each."""
     ours = next((p for p in report.policies if p.policy == "economic"), None)
     if ours is None:
@@ -251,7 +251,8 @@ def _groups(report: Report, key: Callable[[SessionReport], str]) -> list[Spendin
     return [Spending(name, sessions, place) for name, sessions in found.items()]
 
 
-def _called(policy: str) -> str:
+def called(policy: str) -> str:
+    """What people call a policy."""
     return "ctxfs" if policy == "economic" else policy
 
 

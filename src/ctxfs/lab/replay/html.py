@@ -5,7 +5,7 @@ from html import escape
 from typing import Final
 
 from ctxfs.lab.page import Cell, dollars, number, page, table
-from ctxfs.lab.replay.answer import LIMITS, Spending, answer, check, could_leave, favourite, spending
+from ctxfs.lab.replay.answer import LIMITS, Spending, answer, called, cheaper, check, could_leave, favourite, spending
 from ctxfs.lab.replay.chart import chart, colours
 from ctxfs.lab.replay.cost import Cached
 from ctxfs.lab.replay.report import PolicyFigures, Report, SessionReport, cumulative
@@ -28,7 +28,7 @@ def render_html(report: Report) -> str:
     """The report as a page of its own, in light and dark: the answer, money, policies, tools, and each session."""
     kinds, projects = spending(report)
     place = favourite(report)
-    name = report.sessions[0].runs[place].policy
+    name = called(report.sessions[0].runs[place].policy)
     body = [
         "<h1>Replay of recorded sessions</h1>",
         f'<p class="answer">{escape(answer(report))}</p>',
@@ -38,6 +38,7 @@ def render_html(report: Report) -> str:
         _spending("agent", kinds, name),
         _spending("project", projects, name),
         f"<h2>Policies</h2><p>{_LEGEND}</p>{_policies(report)}",
+        *(f"<p>{escape(why)}</p>" for why in cheaper(report)),
         _tools(report, place, name),
         f"<h2>Sessions</h2>{_sessions(report, place, name)}",
         _legend([p.policy for p in report.policies]),
@@ -66,7 +67,10 @@ def _policies(report: Report) -> str:
     cheapest = min(p.relative_cost for p in report.policies)
     perfect = sum(s.cost_of_none - s.missed_cost_of_none for s in report.sessions)
     coloured = zip(report.policies, colours(len(report.policies)), strict=True)
-    rows = [(_policy(p, colour, perfect), p.relative_cost == cheapest) for p, colour in coloured]
+    rows = []
+    for place, (figures, colour) in enumerate(coloured):
+        usd = Spending("", report.sessions, place).usd_with
+        rows.append((_policy(figures, colour, perfect, usd), figures.relative_cost == cheapest))
     for label, tool_inputs in (("bound: results", False), ("bound: results and tool inputs", True)):
         total, mean = report.oracle(tool_inputs=tool_inputs)
         cells: list[Cell] = [(label, None), number(total, ".3f"), number(mean, ".3f")]
@@ -74,7 +78,7 @@ def _policies(report: Report) -> str:
     return table(columns, rows)
 
 
-def _policy(p: PolicyFigures, colour: str, perfect: float) -> list[Cell]:
+def _policy(p: PolicyFigures, colour: str, perfect: float, usd: float | None) -> list[Cell]:
     bar = f'<span class="bar" style="width:{min(p.relative_cost, 2) * 50:.0f}px;background:{colour}"></span>'
     return [
         (escape(p.policy) + bar, None),
@@ -85,7 +89,7 @@ def _policy(p: PolicyFigures, colour: str, perfect: float) -> list[Cell]:
         number(p.read_tokens, ",d"),
         number(p.written_tokens, ",d"),
         number(p.output_tokens, ",d"),
-        dollars(p.usd),
+        dollars(usd),
         number(p.peak_tokens, ",d"),
         number(p.mean_tokens, ",.0f"),
         number(p.prefix_breaks, ",d"),

@@ -13,7 +13,7 @@ import anyio.to_thread
 from ctxfs.errors import ReplayFormatError
 from ctxfs.lab.recordings.formats.table import load
 from ctxfs.lab.recordings.recording import Block, Recording, Role
-from ctxfs.lab.replay.answer import LIMITS, answer, check
+from ctxfs.lab.replay.answer import LIMITS, answer, cheaper, check
 from ctxfs.lab.replay.lab import replay_files
 from ctxfs.lab.replay.policies import LAB_POLICIES
 from ctxfs.lab.replay.recorded import RecordedItem, explain_recording
@@ -99,6 +99,7 @@ class RecordedPage:
         file: the recording, replayed.
         answer: the result, in a sentence.
         check: how far the replay is from the bill; empty without a bill.
+        cheaper: why each policy that costs less here is not the default.
         limits: what such a replay cannot know.
         call: the call that is shown; None: there is none.
         contexts: what its request carries with nothing evicted ("none") and with ctxfs ("economic"), in tokens.
@@ -114,6 +115,7 @@ class RecordedPage:
     file: Replayed
     answer: str
     check: str
+    cheaper: Sequence[str]
     limits: str
     call: RecordedCall | None
     contexts: Mapping[str, int]
@@ -142,6 +144,7 @@ def recorded_page(
         file=file,
         answer=answer(file.report),
         check=check(file.report),
+        cheaper=cheaper(file.report),
         limits=LIMITS,
         call=file.calls[shown - 1] if file.calls else None,
         contexts=file.contexts(shown) if file.calls else {},

@@ -5,7 +5,8 @@ window.ctxfsCharts = (() => {
   const $ = (id) => document.getElementById(id);
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const whole = new Intl.NumberFormat("en-US");
-  const short = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
+  const compact = new Intl.NumberFormat("en-US", { notation: "compact", maximumSignificantDigits: 3 });
+  const short = (n) => compact.format(n).replace("K", "k"); // as the figures beside the charts
   const PARTS = { system: "--c-system", summary: "--c-summary", user: "--c-user", replies: "--c-replies", placeholders: "--c-placeholders", results: "--c-results" };
   const BILLS = { read: ["--c-read", "cache read"], written: ["--c-written", "cache write"], input: ["--c-input", "uncached"], output: ["--c-output", "reply"] };
   const WITHOUT = { label: "without eviction, estimated", colour: "--dim", dashed: true };
@@ -200,14 +201,14 @@ window.ctxfsCharts = (() => {
     named = named.toSorted((a, b) => (a.name in STYLES) - (b.name in STYLES));  // ours are drawn last, on top
     plot(figure, {
       series: [{}, ...named.map((line) => ({ label: line.name, stroke: colour(styleOf(line).hue), width: styleOf(line).width, dash: styleOf(line).dash, points: { show: false } }))],
-      axes: axes((n) => short.format(n)), padding: [8, ENDS, 0, 0],
+      axes: axes(short), padding: [8, ENDS, 0, 0],
       scales: { y: { range: () => [0, Math.max(top, ...near.map((mark) => mark.at)) * 1.06 || 1] } },
       hooks: { draw: [(made) => lines(made, near), (made) => ends(made, named)] },
     }, [data.calls, ...named.map((line) => line.values)]);
   }
 
   function drawPolicies(context, cost) {
-    drawLines(context, data.lines, data.window ? [{ at: data.window, label: `an agent compacts at ${short.format(data.window)}`, colour: "--bad" }] : []);
+    drawLines(context, data.lines, data.window ? [{ at: data.window, label: `an agent compacts at ${short(data.window)}`, colour: "--bad" }] : []);
     drawLines(cost, data.costs, []);
   }
 
@@ -226,11 +227,11 @@ window.ctxfsCharts = (() => {
     const named = data.layers.map((layer) => ({ label: layer.name, values: layer.tokens, colour: PARTS[layer.name] || "--c-other" }));
     const { series, columns } = layers(named);
     const marks = [];
-    if (data.window) marks.push({ at: data.window, label: `window ${short.format(data.window)}`, colour: "--bad" });
-    for (const step of data.steps) marks.push({ at: step, label: `higher price above ${short.format(step)}`, colour: "--warn" });
+    if (data.window) marks.push({ at: data.window, label: `window ${short(data.window)}`, colour: "--bad" });
+    for (const step of data.steps) marks.push({ at: step, label: `higher price above ${short(step)}`, colour: "--warn" });
     const top = Math.max(...columns[0]), near = marks.filter((mark) => mark.at <= 2.2 * top);
     plot(context, {
-      series: [{}, ...series], axes: axes((n) => short.format(n)),
+      series: [{}, ...series], axes: axes(short),
       scales: { y: { range: () => [0, Math.max(top, ...near.map((mark) => mark.at)) * 1.06 || 1] } },
       hooks: { draw: [(made) => lines(made, near)] },
     }, [data.calls, ...columns]);
@@ -330,7 +331,7 @@ window.ctxfsCharts = (() => {
     const named = Object.entries(BILLS).map(([name, [hue, label]]) => ({ label, values: data.bills.tokens[name], colour: hue }));
     const { series, columns } = layers(named);
     caption.textContent = "Billed, tokens by call (no price is known for this model) ";
-    plot(figure, { series: [{}, ...series], axes: axes((n) => short.format(n)) }, [data.calls, ...columns]);
+    plot(figure, { series: [{}, ...series], axes: axes(short) }, [data.calls, ...columns]);
     legend(figure, named.toReversed());
   }
 
