@@ -76,7 +76,7 @@ def test_the_page_of_frameworks_stays_short() -> None:
 
 def test_a_program_of_npm_is_in_the_proxys_table() -> None:
     page = (ROOT / "docs" / "proxy.md").read_text()
-    commands = [PACKAGES[package] for row in ROWS.values() for package in row.get("npm", ())]
+    commands = [PACKAGES[package] for package in ROWS["programs"]["npm"]]
     assert commands
     for command in commands:
         assert f"`{command} …`" in page

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from uuid import uuid4
 
 from ctxfs.agent.llm.chat_completions import Dialect
 from ctxfs.messages.base import Usage
@@ -55,7 +56,9 @@ class ChatCompletionsServer(OpenAIServer):
         calls = [{"id": c.id, "type": "function", "function": _function(c)} for c in message.tool_calls]
         said = {"role": "assistant", "content": message.text or None, **({"tool_calls": calls} if calls else {})}
         choice = {"index": 0, "message": said, "finish_reason": FINISH_REASONS.get(stop_reason, "length")}
-        return {**_base(request, "chat.completion"), "choices": [choice], "usage": _usage(usage)}
+        reply_id = f"chatcmpl-{uuid4().hex}"  # clients take replies of one id for one message
+        base = _base(request, "chat.completion", reply_id)
+        return {**base, "choices": [choice], "usage": _usage(usage)}
 
     def events(self, request: Mapping[str, Any], reply: Mapping[str, Any]) -> list[bytes]:
         """The reply as chunks."""
@@ -67,12 +70,12 @@ class ChatCompletionsServer(OpenAIServer):
         return _sse(error_body(failure))
 
 
-def _base(request: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    return {"id": "chatcmpl-1", "object": kind, "created": int(time.time()), "model": request["model"]}
+def _base(request: Mapping[str, Any], kind: str, reply_id: str) -> dict[str, Any]:
+    return {"id": reply_id, "object": kind, "created": int(time.time()), "model": request["model"]}
 
 
 def _chunks(request: Mapping[str, Any], reply: Mapping[str, Any], *, asks_usage: bool) -> Iterator[dict[str, Any]]:
-    base, choice = _base(request, "chat.completion.chunk"), reply["choices"][0]
+    base, choice = _base(request, "chat.completion.chunk", reply["id"]), reply["choices"][0]
     message = choice["message"]
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
     deltas += [{"content": piece} for piece in pieces(message["content"] or "")]
