@@ -45,6 +45,12 @@ def rows_in(text: str) -> dict[str, str]:
     return {cells_of(row)[0]: row for number, row in enumerate(rows) if number not in ruled | heads}
 
 
+def heads_in(text: str) -> list[str]:
+    """The heads of the tables in a text."""
+    rows = _ROW.findall(text)
+    return [rows[number - 1] for number, row in enumerate(rows) if set(row) <= set("|-: ")]
+
+
 def is_same(said: str, measured: str) -> bool:
     """Whether a cell of the page says what was measured."""
     if said == measured:
@@ -68,6 +74,8 @@ def differences(title: str, page: str, printed: str) -> list[str]:
     """Where the tables of a section do not say what its command printed."""
     measured = rows_in(printed)
     wrong = []
+    missing = set(heads_in(section_of(page, title))) - set(heads_in(printed))
+    wrong += [f"{title}: the command prints no table {head!r} any more" for head in missing]
     for name, row in rows_in(section_of(page, title)).items():
         now = measured.get(name)
         if now is None:
@@ -104,10 +112,10 @@ class Measuring:
         print(f"{done.stdout}\n({time.monotonic() - start:.0f} s)", flush=True)
         if done.returncode:
             self.wrong.append(f"{title}: exit code {done.returncode}")
-        elif compares and self._writes:
-            PAGE.write_text(written(title, PAGE.read_text(), done.stdout))
         elif compares:
-            self.wrong += differences(title, PAGE.read_text(), done.stdout)
+            if self._writes:
+                PAGE.write_text(written(title, PAGE.read_text(), done.stdout))
+            self.wrong += differences(title, PAGE.read_text(), done.stdout)  # a row that is printed no more stays wrong
 
     def answer(self, recordings: Path) -> None:
         """Replay the recordings; the page of `ctxfs replay` must show what that prints."""

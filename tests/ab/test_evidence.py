@@ -36,8 +36,9 @@ def test_a_figure_that_is_not_so_any_more_is_named() -> None:
         (wrong,) = evidence.differences("One", PAGE, PRINTED.replace("| ctxfs | 465 of 500 | 0.692 |", now))
         assert now in wrong
         assert "| ctxfs | 465 of 500 | 0.687 |" in wrong
-    (wrong,) = evidence.differences("Two", PAGE, PRINTED)
-    assert wrong == "Two: the command prints no row 'other' any more"
+    head, row = evidence.differences("Two", PAGE, PRINTED)
+    assert head == "Two: the command prints no table '| what | |' any more"
+    assert row == "Two: the command prints no row 'other' any more"
 
 
 def test_the_rows_of_the_page_are_made_from_the_commands() -> None:
