@@ -64,7 +64,10 @@ class ToolRunner:
             return await self._redacted(call, await self._outcome(call, running))
 
         _log.debug("call %r of the tool %r begins", call.id, call.name)
-        found = await (result() if self._telemetry is None else self._telemetry.tool_call(call, result))
+        if self._telemetry is None:
+            found = await result()
+        else:
+            found = await self._telemetry.tool_call(call, result)
         if _log.isEnabledFor(logging.INFO):
             text = "call %r of the tool %r gave %s%s characters"
             _log.info(text, call.id, call.name, "an error of " if found.is_error else "", f"{len(found.text):,}")
@@ -74,7 +77,8 @@ class ToolRunner:
         if self._redact is None:
             return result
         content = self._redact(call, result.content)
-        content = await content if isawaitable(content) else content
+        if isawaitable(content):
+            content = await content
         try:
             content = check_content(content)
         except ValueError as error:
@@ -89,7 +93,8 @@ class ToolRunner:
             return _error(f"There is no tool {quoted(call.name)}. You can call: {', '.join(sorted(self._tools))}.")
         if self._approve is not None:
             verdict = self._approve(call)
-            verdict = await verdict if isawaitable(verdict) else verdict
+            if isawaitable(verdict):
+                verdict = await verdict
             if verdict is not True:
                 return _error(f"The call was denied: {verdict}" if verdict else "The call was denied by the user.")
         try:

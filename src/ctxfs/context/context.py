@@ -334,11 +334,9 @@ class Context:
         """
         model = check_model(model)
         async with self._live.changing():
-            call = (
-                None
-                if usage is None
-                else self.fs.writer.call_made(usage, model, counted_tokens=self._requests.counted_tokens)
-            )
+            call: CallMade | None = None
+            if usage is not None:
+                call = self.fs.writer.call_made(usage, model, counted_tokens=self._requests.counted_tokens)
             incoming = with_sources(await self._live.parsed(messages), sources or {}, data)
             if call is not None and not any(isinstance(one.message, AssistantMessage) for one in incoming):
                 raise InvalidReply(

@@ -51,7 +51,8 @@ async def _reduced(
                 return
             case Overflow():
                 _settle(step.done, live, controller)
-                if (failed := live.notices.last_failure) is None:
+                failed = live.notices.last_failure
+                if failed is None:
                     raise step.error
                 raise step.error.because(f"storing failed ({failed}), so these items are still in it") from failed
 

@@ -63,7 +63,8 @@ def running_call() -> RunningCall:
 
     Raises ``ToolError`` where no call is being answered, or the loop that runs the tool did not give its id.
     """
-    if (call := CALL.get()) is None:
+    call = CALL.get()
+    if call is None:
         raise ToolError("no tool call is being answered here, or its id is not known: pass call_id to Tool.run")
     return call
 
@@ -98,7 +99,9 @@ class ToolResult:
     @property
     def text(self) -> str:
         """The content as one text, where only that can be shown: content blocks are their JSON."""
-        return self.content if isinstance(self.content, str) else json_codec.dumps_text(list(self.content))
+        if isinstance(self.content, str):
+            return self.content
+        return json_codec.dumps_text(list(self.content))
 
 
 def check_tool_name(name: object) -> None:
@@ -225,11 +228,14 @@ def _checked(content: object) -> Content:
 
 def _showable(content: Content) -> Content:
     """Refuse an image that providers refuse: in the context it would make every later request fail."""
-    for block in () if isinstance(content, str) else content:
+    if isinstance(content, str):
+        return content
+    for block in content:
         source = block.get("source")
         if block["type"] != "image" or not isinstance(source, dict) or source.get("type") != "base64":
             continue
-        if fault := image_fault(source.get("media_type"), source.get("data")):
+        fault = image_fault(source.get("media_type"), source.get("data"))
+        if fault:
             raise ToolError(f"the tool returned an image that providers refuse ({fault[0]}: {fault[1]})")
     return content
 

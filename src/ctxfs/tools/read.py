@@ -68,7 +68,8 @@ def read_tool(
         base = Path(fs.base)
         allowed = Roots(roots, sessions=base.parent if base.is_absolute() else None)
         page = partial(_file_page, allowed, file_path)
-        if (item_id := fs.find(file_path)) is not None:
+        item_id = fs.find(file_path)
+        if item_id is not None:
             page = partial(read_page, fs, item_id)
         return await page(first=offset, limit=limit, char_offset=char_offset, max_tokens=max_tokens, counter=counter)
 

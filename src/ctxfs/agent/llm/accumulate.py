@@ -20,7 +20,9 @@ def parse_arguments(text: str) -> dict[str, Any]:
         json_codec.check_json(value, max_depth=json_codec.MAX_DEPTH - 1)  # nan, or too deep for the call's block
     except ValueError:
         return {INVALID_JSON: text}
-    return value if isinstance(value, dict) else {INVALID_JSON: text}
+    if not isinstance(value, dict):
+        return {INVALID_JSON: text}
+    return value
 
 
 def text_in(fields: Mapping[str, Any], name: str) -> str:

@@ -128,7 +128,10 @@ class ChatAnthropic:
         attempt = partial(self._attempts, partial(_attempt, client), partial(self.body, request))
         async with aclosing(retrying(attempt, self._retry)) as events:
             async for event in events:
-                yield with_own_names(event, request.tools) if isinstance(event, Reply) else event
+                if isinstance(event, Reply):
+                    yield with_own_names(event, request.tools)
+                else:
+                    yield event
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """The tokens of ``request`` as the provider counts them.

@@ -192,7 +192,8 @@ class ChatReplyBuilder:
     def feed(self, chunk: Mapping[str, Any]) -> Iterator[TextDelta | ThinkingDelta]:
         """Take the next chunk; the deltas to show."""
         self._model = text_in(chunk, "model") or self._model
-        if usage := chunk.get("usage"):
+        usage = chunk.get("usage")
+        if usage:
             self._usage = Usage.of({"prompt_tokens": 0, **usage})
         for choice in chunk.get("choices") or ():
             if choice.get("index"):
@@ -200,9 +201,11 @@ class ChatReplyBuilder:
                 continue
             self._finish_reason = text_in(choice, "finish_reason") or self._finish_reason
             delta = self._delta(choice)
-            if thinking := text_in(delta, "reasoning_content") or text_in(delta, "reasoning"):
+            thinking = text_in(delta, "reasoning_content") or text_in(delta, "reasoning")
+            if thinking:
                 yield ThinkingDelta(thinking)
-            if text := text_in(delta, "content"):
+            text = text_in(delta, "content")
+            if text:
                 self._text.append(text)
                 yield TextDelta(text)
             calls = delta.get("tool_calls")

@@ -124,7 +124,10 @@ class ChatOpenAI:
         extra = {} if self._dialect == "mistral" else {"stream_options": {"include_usage": True}}
         async with aclosing(retrying(lambda: _attempt(client, extra | body), self._retry)) as events:
             async for event in events:
-                yield with_own_names(event, request.tools, self._limits) if isinstance(event, Reply) else event
+                if isinstance(event, Reply):
+                    yield with_own_names(event, request.tools, self._limits)
+                else:
+                    yield event
 
     async def close(self) -> None:
         """Release connections; the next call opens new ones."""

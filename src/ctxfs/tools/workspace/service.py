@@ -331,11 +331,11 @@ class KnowledgeService:
         if namespace not in (None, self.namespace) and stores_at(namespace).url != self.namespace:
             async with KnowledgeService(namespace) as other:
                 return await other.get_tool_result_offload_info(None, task_id, session_id)
-        given = {"task_id": task_id, "session_id": session_id}
-        search_filter = {
-            "context_type": TOOL_RESULT,
-            **{key: value for key, value in given.items() if value is not None},
-        }
+        search_filter = {"context_type": TOOL_RESULT}
+        if task_id is not None:
+            search_filter["task_id"] = task_id
+        if session_id is not None:
+            search_filter["session_id"] = session_id
         return list(await self.query_artifacts(search_filter, limit=None))
 
     async def _ask(self, session_id: str | None, question: Callable[[sqlite3.Connection], T]) -> T:
