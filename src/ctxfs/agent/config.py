@@ -257,14 +257,15 @@ class AgentConfig:
         if as_layout(self.layout).compress_from_chars:
             raise ConfigError(
                 f"your tool {READ_TOOL!r} replaces ours, and cannot open compressed files: rename it, or leave out "
-                "compress_from_chars"
+                "compress_from_chars of layout"
             )
 
     def _check_storing(self) -> None:
         place = stores_at(self.offload_root_path, self.store)
         if self.on_open is not None and place.directory is None:
             raise ConfigError(
-                f"on_open gets the directory of a session, but the sessions in {place.url} are in none: leave it out"
+                f"on_open gets the directory of a session, but the sessions in {place.url} are in none: leave out "
+                "on_open or store"
             )
         as_layout(self.layout)
         offload: object = self.materialize  # a class has the methods too

@@ -39,7 +39,10 @@ def stores_at(root_path: str | Path | None, store: object = None, *, fs: FileSys
     if store is None:
         return LocalSessions(absolute_root(root_path), fs=fs)
     if root_path is not None:
-        raise ConfigError("store already says where sessions are: leave out the directory")
+        raise ConfigError(
+            "store already says where sessions are: leave out the directory, which is root_path, or offload_root_path "
+            "of an agent"
+        )
     if isinstance(store, str):
         return _at_url(store)
     if not is_stores(store):
