@@ -13,7 +13,7 @@ from ctxfs.eviction import EvictionPricing
 from ctxfs.eviction.economics.plans import EvictionDecision
 from ctxfs.messages import CharsCounter, ContentRange, Usage
 from ctxfs.messages.items import ContextItem, ItemType
-from ctxfs.session import ContextFileSystem
+from ctxfs.session import ContextFileSystem, erase
 
 pytestmark = pytest.mark.anyio
 
@@ -141,3 +141,22 @@ async def test_so_it_does_after_restoring_pinning_and_undoing(tmp_path: Path, se
 async def test_so_it_does_where_a_tool_keeps_its_last_results(tmp_path: Path) -> None:
     evicted, _ = await play(tmp_path, 9, changes=False, keep_recent={"Bash": 2})
     assert evicted >= 10
+
+
+async def test_a_session_is_resumed_whose_evicted_arguments_were_erased(tmp_path: Path) -> None:
+    clock = Clock()
+    patch = "".join(f"def function_{n}(): return {n}\n" for n in range(600))
+    call = {"type": "tool_use", "id": "t1", "name": "Write", "input": {"file_path": "a.py", "content": patch}}
+    async with opened(tmp_path, clock, "s") as context:
+        await context.add({"role": "user", "content": "go"})
+        await context.add({"role": "assistant", "content": [{"type": "text", "text": "I write it"}, call]})
+        await context.add({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "ok"}]})
+        for number in range(60):
+            await context.add({"role": "assistant", "content": f"step {number}"}, {"role": "user", "content": "on"})
+        clock.now += 4_000
+        await context.evict()
+        (trimmed,) = [item for item in context.items if item.trimmed]
+    await erase("s", [trimmed.id], root_path=tmp_path)
+    async with opened(tmp_path, clock, "s") as resumed:
+        assert not resumed.plan()
+        assert len(resumed.items) == len(context.items)

@@ -63,7 +63,9 @@ def _evictions(past: Sequence[Past], counter: TokenCounter) -> _Evictions:
 
 def _trim(record: Replaced, block: int, stored_id: str, before: int, counter: TokenCounter) -> Trim:
     content: Any = record.content
-    arguments = content[block]["input"]
+    arguments: Mapping[str, Any] = {}
+    if block < len(content) and isinstance(content[block], Mapping):  # what was erased has fewer blocks, or is a text
+        arguments = content[block].get("input", {})
     tokens_after = count_json(counter, arguments)
     tokens_before = tokens_after + before - record.token_count
     stored = ContextItem(
