@@ -19,7 +19,7 @@ from ctxfs.cli.options import STORE_VARIABLE, PreviewAbove, Root, StoreUrl
 from ctxfs.cli.session import find_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
-from ctxfs.lab.shadow import DEFAULT_BUDGET_USD, Shadow
+from ctxfs.lab.shadow import DEFAULT_BUDGET_USD, Sampler
 from ctxfs.session.content.visible import visible_text as for_terminal
 
 _KILLED = 128
@@ -150,7 +150,7 @@ def proxy(
         settings["read_tool"] = program_of(command).read_tool
     if window is not None:
         settings["window"] = window
-    beside_it = None if shadow is None else Shadow(_no_send, share=_share(shadow), budget_usd=shadow_budget)
+    beside_it = None if shadow is None else Sampler(share=_share(shadow), budget_usd=shadow_budget)
     place = sessions_at(root, store, may_be_new=True)
     running = Proxy(
         None,
@@ -220,10 +220,6 @@ def _share(given: str) -> float:
     if not 0 <= share <= 1:
         raise ConfigError(f"--shadow {given!r}: give a share, as in 2%")
     return share
-
-
-def _no_send(_: object) -> None:
-    raise AssertionError("the proxy says for each request how it is sent")
 
 
 def checked_url(url: str) -> str:

@@ -50,34 +50,19 @@ Send = Callable[[dict[str, Any]], Any]
 """Sends the body of a request, not streamed, and returns the reply: its JSON, or what an SDK makes of it."""
 
 
-class Shadow:
-    """Compares what the model does next with and without the rewriting: ``History(shadow=Shadow(send))``.
+class Sampler:
+    """Takes rewritten requests, and compares a share of them; whoever gives one says how it is sent.
 
-    What the program gets is neither changed nor delayed: a sampled request is copied, and compared in a thread. What
-    was found is recorded in the session, and nowhere else: the beginnings of the calls, and no text.
-
-    Args:
-        send: sends the body of a request, as ``lambda body: client.messages.create(**body)`` does, and returns the
-            reply. It is called in a thread.
-        share: the share of rewritten requests that are sampled, from 0 to 1.
-        budget_usd: dollars at list prices that are not exceeded: a request that could cost more than is left is not
-            compared, nor one of a model without known prices. None: no limit.
-
-    Raises:
-        ConfigError: a value that cannot work.
-
+    What was found is recorded in the session, and nowhere else: the beginnings of the calls, and no text. ``share``,
+    ``budget_usd`` and what they raise: see ``Shadow``.
     """
 
-    def __init__(
-        self, send: Send, *, share: float = DEFAULT_SHARE, budget_usd: float | None = DEFAULT_BUDGET_USD
-    ) -> None:
-        require_kind("send", send, Callable, "a function of the body of a request")
+    def __init__(self, *, share: float = DEFAULT_SHARE, budget_usd: float | None = DEFAULT_BUDGET_USD) -> None:
         require_number("share", share, at_least=0)
         if share > 1:
             raise ConfigError(f"share is {share!r}: use a share from 0 to 1, as in 0.02")
         if budget_usd is not None:
             require_number("budget_usd", budget_usd, at_least=0)
-        self._send = send
         self._share = share
         self._budget = Budget(budget_usd)
         self._pricing = Pricing()
@@ -90,15 +75,8 @@ class Shadow:
         """What was spent, or may be spent by what is being compared."""
         return self._budget.spent_usd
 
-    def __call__(
-        self,
-        api: Api,
-        given: Body,
-        rewritten: Body,
-        note: Callable[[Any], None],
-        *,
-        send: Send | None = None,
-        model: str = "",
+    def take(
+        self, api: Api, given: Body, rewritten: Body, note: Callable[[Any], None], *, send: Send, model: str = ""
     ) -> None:
         """Take a request that is about to be sent, perhaps to compare it; never raises.
 
@@ -107,7 +85,7 @@ class Shadow:
             given: its body as it was given.
             rewritten: its body as it is sent.
             note: records what was found.
-            send: sends this one; None: the ``send`` of the constructor.
+            send: sends a body to the same place, and returns the reply. It is called in a thread.
             model: the model, where the body does not name it.
 
         """
@@ -117,7 +95,7 @@ class Shadow:
             # Copied here: the caller may change them as soon as they are sent.
             original, other = (json_codec.dumps(_plain(body)) for body in (given, rewritten))
             named = model or str(given.get("model", ""))
-            self._begin(_Sampled(api, original, other, named, note, send or self._send))
+            self._begin(_Sampled(api, original, other, named, note, send))
         except Exception as error:  # noqa: BLE001 - whatever is wrong here must not fail the real request
             _log.warning("a request is not compared: %s", type(error).__name__)
 
@@ -170,6 +148,36 @@ class Shadow:
         given = reply.get("usage") or reply.get("usageMetadata") or {}
         prices = self._pricing.prices(model)
         return 0.0 if prices is None else billed_usd(given, Usage.of(given), prices)
+
+
+class Shadow(Sampler):
+    """Compares what the model does next with and without the rewriting: ``History(shadow=Shadow(send))``.
+
+    What the program gets is neither changed nor delayed: a sampled request is copied, and compared in a thread. What
+    was found is recorded in the session, and nowhere else: the beginnings of the calls, and no text.
+
+    Args:
+        send: sends the body of a request, as ``lambda body: client.messages.create(**body)`` does, and returns the
+            reply. It is called in a thread.
+        share: the share of rewritten requests that are sampled, from 0 to 1.
+        budget_usd: dollars at list prices that are not exceeded: a request that could cost more than is left is not
+            compared, nor one of a model without known prices. None: no limit.
+
+    Raises:
+        ConfigError: a value that cannot work.
+
+    """
+
+    def __init__(
+        self, send: Send, *, share: float = DEFAULT_SHARE, budget_usd: float | None = DEFAULT_BUDGET_USD
+    ) -> None:
+        require_kind("send", send, Callable, "a function of the body of a request")
+        super().__init__(share=share, budget_usd=budget_usd)
+        self._send = send
+
+    def __call__(self, api: Api, given: Body, rewritten: Body, note: Callable[[Any], None]) -> None:
+        """Take a request that a history has rewritten; see ``take``."""
+        self.take(api, given, rewritten, note, send=self._send)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,10 +49,10 @@ class Meter(Protocol):
 class Shadow(Protocol):
     """Sees every request for a reply that was rewritten, as it is about to be sent; any thread may call it.
 
-    See ``ctxfs.lab.Shadow``: it neither raises nor waits.
+    See ``ctxfs.lab.shadow.Sampler``: it neither raises nor waits.
     """
 
-    def __call__(
+    def take(
         self,
         api: Api,
         given: Mapping[str, Any],

@@ -321,7 +321,7 @@ class Proxy:
         """Show a rewritten request to the shadow, with what sends another body to the same place."""
         headers = self._rewriting.headers_of(sent, b"", _forwarded_headers(request))
         send = partial(_reply_to, unstreamed_url(url), headers)
-        shadow(sent.to.api, sent.asked, sent.body, sent.history.compared, send=send, model=sent.model)
+        shadow.take(sent.to.api, sent.asked, sent.body, sent.history.compared, send=send, model=sent.model)
 
     async def _send_call(
         self, request: Request, url: str, raw: bytes, sent: Sent | None, to: Endpoint
