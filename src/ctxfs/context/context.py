@@ -259,6 +259,15 @@ class Context:
             StorageError: the directory cannot be used.
 
         """
+        was_open = self.fs.is_open
+        try:
+            await self._open()
+        except (KeyboardInterrupt, SystemExit):  # it may have hit when the session was open
+            if not was_open:
+                await self.fs.close()
+            raise
+
+    async def _open(self) -> None:
         async with self._live.lock:
             if self.fs.is_open:
                 return
@@ -275,7 +284,6 @@ class Context:
                 await self.fs.close()
                 raise
 
-    @uninterrupted
     async def close(self) -> None:
         """Write the index and release the session; idempotent. The session is released even if a write fails.
 
@@ -284,6 +292,14 @@ class Context:
             StorageError: the index or the end of the journal could not be written; all items were.
 
         """
+        try:
+            await self._close()
+        except (KeyboardInterrupt, SystemExit):  # it may have hit before the session was released
+            await self.fs.close()
+            raise
+
+    @uninterrupted
+    async def _close(self) -> None:
         async with self._live.lock:
             if not self.fs.is_open:
                 return

@@ -167,11 +167,11 @@ class ContextFileSystem:
         if self._journal is not None:
             return
         write = not self._read_only
-        await patiently(lambda: self._store.open(create=create and write, write=write), wait_s)
         try:
+            await patiently(lambda: self._store.open(create=create and write, write=write), wait_s)
             await self._resume()
         except BaseException:
-            await uninterrupted(self._store.close)()
+            await self._let_go()
             raise
 
     async def _resume(self) -> None:
@@ -196,20 +196,33 @@ class ContextFileSystem:
         self._journal = journal
         self._state = journal.state
 
-    @uninterrupted
     async def close(self) -> None:
         """Write the index, note the end in the journal and release the session; idempotent.
 
         The session is released even if something cannot be written; the error is still raised.
         """
+        try:
+            await self._close()
+        except (KeyboardInterrupt, SystemExit):  # it may have hit before the session was released
+            await self._let_go()
+            raise
+
+    @uninterrupted
+    async def _close(self) -> None:
         if self._journal is None:
             return
         try:
             if self._writer is not None:
                 await self._writer.close()
         finally:
-            self._journal = self._writer = None
-            await self._store.close()
+            await self._let_go()
+
+    @uninterrupted
+    async def _let_go(self) -> None:
+        """Release the session, however far it was opened."""
+        self._journal = None
+        self._writer = None
+        await self._store.close()
 
     def __del__(self) -> None:
         """Warn about a writer that was dropped without ``close``; its store goes with it, and releases the lock."""

@@ -46,8 +46,11 @@ class ThreadedStore:
         def opened() -> Store:
             return self.store.open(create=create, write=write)
 
+        def opened_here() -> None:
+            self._opened = opened()
+
         if not self.is_shared:
-            self._opened = await result_of(opened)
+            await result_of(opened_here)  # in the thread: an interrupt may keep this task from what it returns
             return
         with _names_no_server():
             try:
@@ -62,11 +65,16 @@ class ThreadedStore:
         opened = self._opened
         if opened is None:
             return
-        self._opened = None
+
+        def closed() -> None:
+            self._opened = None
+            opened.close()
+
         if self._is_left:  # closing waits for the change that may still be running, and nobody waits for that
+            self._opened = None
             begin(opened.close)
         else:
-            await self._done(opened.close)
+            await self._done(closed)  # in the thread, which an interrupt does not hit in between
 
     def _open_store(self) -> Store:
         if self._opened is None:

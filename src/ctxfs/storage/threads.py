@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 import anyio
@@ -35,7 +35,8 @@ LEAVE_S: Final = 0.25
 """A caller that was cancelled waits this much longer for a server: a server that answers at all mostly does by then."""
 
 ASK_S: Final = 0.25
-"""How often a caller of uninterrupted work is asked whether its scope is cancelled, which no scope tells."""
+"""How often one that waits looks whether it still has to: for a caller's scope that is cancelled, which no scope tells,
+and for work that has ended."""
 
 _left: ContextVar["asyncio.Future[None] | None"] = ContextVar("ctxfs_left", default=None)
 """Done when the caller of this uninterrupted work was cancelled, and wants to leave."""
@@ -79,10 +80,15 @@ def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
             return await _uninterrupted_on_trio(lambda: func(*args, **kwargs))
         loop = asyncio.get_running_loop()
         left = loop.create_future()
-        task = loop.create_task(_safely(func(*args, **kwargs), left, is_leaving=_is_leaving()))
+        task = loop.create_task(_safely(partial(func, *args, **kwargs), left, is_leaving=_is_leaving()))
         # Not a task that `asyncio.all_tasks` returns, so that nobody cancels it; its caller is one, and waits for it.
         asyncio._unregister_task(task)  # noqa: SLF001 - documented, for extending asyncio
-        return await _result(task, left)
+        try:
+            hit = await _until_one([task], left)
+        except (KeyboardInterrupt, SystemExit):  # the caller may undo what was half done, but not beside it
+            await _until_one([task], left)
+            raise
+        return _result(task, hit)
 
     return run
 
@@ -93,13 +99,15 @@ class _Exit(NamedTuple):
     error: KeyboardInterrupt | SystemExit
 
 
-async def _safely(work: Coroutine[Any, Any, T], left: "asyncio.Future[None]", *, is_leaving: bool) -> T | _Exit:
+async def _safely(
+    work: Callable[[], Coroutine[Any, Any, T]], left: "asyncio.Future[None]", *, is_leaving: bool
+) -> T | _Exit:
     """Mark the task in which ``work`` runs as one that nobody cancels."""
-    _safe.set(asyncio.current_task())
-    _left.set(left)
-    _leaving.set(is_leaving)
     try:
-        return await work
+        _safe.set(asyncio.current_task())
+        _left.set(left)
+        _leaving.set(is_leaving)
+        return await work()
     except (KeyboardInterrupt, SystemExit) as error:
         return _Exit(error)
 
@@ -152,23 +160,23 @@ async def run_to_completion(func: Callable[[], T], *, waits: bool = False) -> T:
             return await to_thread.run_sync(
                 func, limiter=_limiter(waits=waits)
             )  # nothing cancels a running thread here
-    with _begun(func, waits=waits) as work:
-        return await _result(work)
+    return _result(*await _ended_thread(func, waits=waits))
 
 
 async def result_of(func: Callable[[], T], *, waits: bool = False) -> T:
     """Like ``run_to_completion``, for results that the caller has to close or undo: they are returned in any case.
 
     A cancellation that arrives in the meantime is delivered at the caller's next checkpoint, which must follow: before
-    Python 3.13 ``asyncio.timeout`` would leave it to the next await.
+    Python 3.13 ``asyncio.timeout`` would leave it to the next await. An interrupt is raised, without the result.
     """
     await checkpoint_if_cancelled()
     if _alone.get():
         return _in_place(func)
     if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
         return await to_thread.run_sync(func, limiter=_limiter(waits=waits))
-    with _begun(func, waits=waits) as work:
-        cancelled = await _until_one([work], None)
+    work, cancelled = await _ended_thread(func, waits=waits)
+    if isinstance(cancelled, KeyboardInterrupt | SystemExit):
+        raise cancelled
     if cancelled is not None and (task := asyncio.current_task()) is not None:
         task.uncancel()  # the same cancellation again, not a second one: asyncio.timeout counts them
         task.cancel()
@@ -195,7 +203,7 @@ async def answer_of(func: Callable[[], T], *, returned: bool = False, patient: b
         left = asyncio.get_running_loop().create_future()
     if not patient and (_leaving.get() if _is_safe() else _is_leaving()):
         _wake(left)
-    work = asyncio.get_running_loop().run_in_executor(_executor(waits=True), func)
+    work = _executor(waits=True).submit(func)
     cancelled = await _until_done(work, left, leave_s=LEAVE_S)
     if not work.done():
         if cancelled is None and not _is_safe():
@@ -203,10 +211,11 @@ async def answer_of(func: Callable[[], T], *, returned: bool = False, patient: b
                 await checkpoint_if_cancelled()  # a scope's cancellation was held back until here
             except asyncio.CancelledError as error:
                 cancelled = error
-        work.add_done_callback(_ignore)
         raise StillRunning(work, cancelled)
     if cancelled is None:
         return work.result()
+    if returned and not isinstance(cancelled, asyncio.CancelledError):
+        raise StillRunning(work, cancelled)  # an interrupt cannot be delivered later: the result is as if it came late
     if not returned or work.exception() is not None:
         raise cancelled from work.exception()
     if (task := asyncio.current_task()) is not None:
@@ -307,14 +316,32 @@ def _limiter(*, waits: bool) -> anyio.CapacityLimiter | None:
         return limiter
 
 
-@contextmanager
-def _begun(func: Callable[[], T], *, waits: bool) -> Iterator["asyncio.Future[T]"]:
-    """Start ``func`` in a thread, on asyncio; an interrupt does not leave here before that has ended."""
-    thread = _executor(waits=waits).submit(func)
+async def _ended_thread(func: Callable[[], T], *, waits: bool) -> tuple[Future[T], BaseException | None]:
+    """Run ``func`` in a thread to its end, on asyncio; return it, and what hit the caller in the meantime.
+
+    An interrupt does not leave here before the thread has ended.
+    """
+    work: Future[T] = Future()  # made before the work is handed over, so that an interrupt in between knows of it
     try:
-        yield asyncio.wrap_future(thread)
+        _executor(waits=waits).submit(_run_as, work, func)
+        return work, await _until_one([work], None)
+    except (KeyboardInterrupt, SystemExit):
+        if not work.cancel():
+            await _until_one([work], None)
+        raise
     finally:
-        wait([thread])
+        if not work.cancel():  # the event loop may have dropped this task
+            wait([work])
+
+
+def _run_as(work: "Future[T]", func: Callable[[], T]) -> None:
+    """Run ``func`` unless ``work`` was cancelled, and make its outcome that of ``work``."""
+    if not work.set_running_or_notify_cancel():
+        return
+    try:
+        work.set_result(func())
+    except BaseException as error:  # noqa: BLE001 - it belongs to whoever asks for the result
+        work.set_exception(error)
 
 
 def _executor(*, waits: bool) -> ThreadPoolExecutor:
@@ -328,34 +355,28 @@ def _threads(_process: int, number: int | None) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(number, thread_name_prefix="ctxfs")
 
 
-async def _result(
-    work: "asyncio.Future[T] | asyncio.Future[T | _Exit]", left: "asyncio.Future[None] | None" = None
-) -> T:
-    """The result of ``work`` when it has ended; a cancellation that arrived in the meantime is raised instead.
-
-    ``left``: done as soon as a cancellation has arrived.
-    """
-    cancelled = await _until_one([work], left)
+def _result(work: "Future[T] | asyncio.Future[T | _Exit]", hit: BaseException | None) -> T:
+    """The result of ``work``, which has ended; ``hit`` is raised instead, unless the work raised an exit itself."""
     failure = None if work.cancelled() else work.exception()
-    if cancelled is not None and (work.cancelled() or failure is not None):
-        raise cancelled from failure
+    if isinstance(failure, KeyboardInterrupt | SystemExit):
+        raise failure
+    if hit is not None and (work.cancelled() or failure is not None):
+        raise hit from failure
     outcome = work.result()
     if isinstance(outcome, _Exit):
         raise outcome.error
-    if cancelled is not None:
-        raise cancelled
+    if hit is not None:
+        raise hit
     return outcome
 
 
-async def _until_done(
-    work: "asyncio.Future[Any]", left: "asyncio.Future[None]", *, leave_s: float
-) -> asyncio.CancelledError | None:
-    """Wait until ``work`` has ended; return the last cancellation that arrived in the meantime.
+async def _until_done(work: Future[Any], left: "asyncio.Future[None]", *, leave_s: float) -> BaseException | None:
+    """Wait until ``work`` has ended; return what hit the caller in the meantime, as ``_until_one``.
 
     ``left``: becomes done with the first cancellation of the task, or soon after that of a scope. ``leave_s``: for
     how many seconds ``work`` is waited for once ``left`` is done.
     """
-    loop = work.get_loop()
+    loop = left.get_loop()
     cancelled = await _until_one([work, left], left)
     if not work.done():
         patience = loop.create_future()
@@ -366,28 +387,40 @@ async def _until_done(
 
 
 async def _until_one(
-    waits_for: "Sequence[asyncio.Future[Any]]", left: "asyncio.Future[None] | None"
-) -> asyncio.CancelledError | None:
-    """Wait until one of them is done; return the last cancellation that arrived in the meantime.
+    waits_for: "Sequence[Future[Any] | asyncio.Future[Any]]", left: "asyncio.Future[None] | None"
+) -> BaseException | None:
+    """Wait until one of them is done; return the last cancellation that arrived in the meantime, or the interrupt.
 
     ``left``: see ``_until_done``; None: nobody asks.
     """
-    cancelled = None
+    hit: BaseException | None = None
     is_safe = _is_safe()
+    loop = asyncio.get_running_loop()
+    wakers = [_waker(one, loop) for one in waits_for]
     while not any(one.done() for one in waits_for):
         asks = left is not None and not left.done() and not is_safe
         try:
             # Where only the end of the event loop cancels, nothing else has to wait. A scope holds back anyio's.
             with nullcontext() if is_safe else anyio.CancelScope(shield=True):
-                await _ended(waits_for, ASK_S if asks else None)
-        except asyncio.CancelledError as error:
-            cancelled = error
+                await _ended(wakers)
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit) as error:
+            if hit is None or isinstance(hit, asyncio.CancelledError):
+                hit = error
             if left is not None:
                 _wake(left)
         # A cancelled scope has an effective deadline of minus infinity.
-        if left is not None and asks and anyio.current_effective_deadline() <= waits_for[0].get_loop().time():
+        if left is not None and asks and anyio.current_effective_deadline() <= loop.time():
             _wake(left)
-    return cancelled
+    return hit
+
+
+def _waker(work: "Future[Any] | asyncio.Future[Any]", loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Any]":
+    """What tells the event loop of the end of ``work``, which alone says whether it has ended."""
+    if isinstance(work, asyncio.Future):
+        return work
+    waker = asyncio.wrap_future(work, loop=loop)
+    waker.add_done_callback(_ignore)
+    return waker
 
 
 def _ignore(work: "asyncio.Future[Any]") -> None:
@@ -401,10 +434,11 @@ def _wake(waiter: "asyncio.Future[None]") -> None:
         waiter.set_result(None)
 
 
-async def _ended(waits_for: "Sequence[asyncio.Future[Any]]", within_s: float | None) -> None:
+async def _ended(waits_for: "Sequence[asyncio.Future[Any]]") -> None:
     """Wait until one of them is done, which a cancellation leaves alone; ``asyncio.wait`` does far more for each.
 
-    ``within_s``: for how long at most; None: without a limit.
+    Not longer than ``ASK_S``: an interrupt that hits the event loop inside of a callback drops it, and the loop may go
+    on.
     """
     loop = waits_for[0].get_loop()
     waiter = loop.create_future()
@@ -415,12 +449,11 @@ async def _ended(waits_for: "Sequence[asyncio.Future[Any]]", within_s: float | N
 
     for one in waits_for:
         one.add_done_callback(wake)
-    timer = None if within_s is None else loop.call_later(within_s, _wake, waiter)
+    timer = loop.call_later(ASK_S, _wake, waiter)
     try:
         await waiter
     finally:
-        if timer is not None:
-            timer.cancel()
+        timer.cancel()
         for one in waits_for:
             one.remove_done_callback(wake)
 
