@@ -69,13 +69,6 @@ EQUIVALENT = (
         _SAME,
     ),
     Equivalent(
-        "session/content/blocks.py",
-        "low, high = 0, self.count - 1",
-        "-",
-        ("+",),
-        "as many newlines stand before what follows the last block as there are: it is never asked for",
-    ),
-    Equivalent(
         "session/content/encoding.py",
         'tail = data.rfind(b"\\\\", -5)  # of six characters, which the longest escape sequence has, five are split',
         "5",
@@ -84,7 +77,7 @@ EQUIVALENT = (
     ),
     Equivalent(
         "context/commit.py",
-        "return next((item.id for item in items[place:] if item.id not in going), None)",
+        "for item in items[place:]:",
         "place",
         ("(place) + 1",),
         "what stands there goes itself",
@@ -94,7 +87,7 @@ EQUIVALENT = (
     ),
     Equivalent(
         "session/content/reader.py",
-        "return decode() if self.stored.size_bytes <= BLOCK else await run_in_steps(decode)",
+        "if self.stored.size_bytes <= BLOCK:",
         "<=",
         ("<",),
         "the same in a thread",

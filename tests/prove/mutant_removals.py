@@ -520,7 +520,12 @@ CLEANUP = (
         "    if records:\n        await fs.writer",
         "    if False:\n        await fs.writer",
     ),
-    Removal("the files of what is erased", _ERASING, "await store.delete([*gone, *(", "await store.delete([*("),
+    Removal(
+        "the files of what is erased",
+        _ERASING,
+        "        gone += (item.name, index_name(item.name))\n",
+        "        pass\n",
+    ),
     Removal("archives without what is erased", _ERASING, "await store.replace(file.name, file)", "pass"),
     Removal(
         "the journal without what is erased",
@@ -529,7 +534,10 @@ CLEANUP = (
         "    if False:",
     ),
     Removal(
-        "what is needed by a placeholder", "session/cleanup/live.py", "        if stored.item_id not in kept\n", ""
+        "what is needed by a placeholder",
+        "session/cleanup/live.py",
+        "        if stored.item_id in kept:\n",
+        "        if False:\n",
     ),
     Removal(
         "the session that an agent opens, in a quota", "session/cleanup/sessions.py", "{*written, *running}", "written"

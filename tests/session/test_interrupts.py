@@ -12,6 +12,8 @@ import pytest
 from ctxfs import Context, ContextFileSystem
 from interrupting import Interrupt, interrupted_by
 
+pytestmark = pytest.mark.slow
+
 _ID = "session_1"
 Session = ContextFileSystem | Context
 
