@@ -25,7 +25,7 @@ LINE_TOKENS = 30
 
 
 def repeats(recording: Recording) -> tuple[int, int, int, int]:
-    """The number of results and of repeated ones; the tokens that all requests held, and those that could be saved."""
+    """How many results there are, and how many are repeated; how many tokens were sent, and how many could be saved."""
     results = repeated = sent = saved = 0
     held = held_twice = 0
     seen: set[str] = set()

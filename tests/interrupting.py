@@ -18,7 +18,7 @@ _SOURCE = str(Path(ctxfs.__file__).parent)
 
 
 class Interrupt:
-    """The interrupt at the call ``number`` of those that come, from 1.
+    """An interrupt that is raised at one of the calls that follow; ``number``: which one, from 1.
 
     ``where``: the function in which it was raised; None: there were not so many calls.
     """

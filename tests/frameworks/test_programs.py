@@ -1,7 +1,6 @@
 """Programs of npm behind ``ctxfs proxy``: old results leave, and are read back by the programs' own tools."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,9 +12,9 @@ import pytest
 from ctxfs.messages import ToolCall
 from ctxfs.testing import GeminiServer, MessagesServer, ResponsesServer
 from frameworks import flow
+from frameworks.proxied import behind_the_proxy
 
 PROGRAMS = Path(sys.prefix) / "npm" / "node_modules" / ".bin"
-LONGEST_S = 600
 LOGS = 4
 
 
@@ -30,26 +29,19 @@ def work(tmp_path: Path) -> Path:
     return made
 
 
-def behind_the_proxy(work: Path, tool: str, *command: str, **environment: str) -> str:
+def printed_by(work: Path, tool: str, *command: str, **environment: str) -> str:
     """Run a program behind the proxy, which keeps the last result of its shell; what it printed at the end."""
     home = work.parent / "home"
     home.mkdir(exist_ok=True)
-    own = {name: value for name, value in os.environ.items() if not name.upper().endswith("_PROXY")}
-    own |= {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config"), "XDG_DATA_HOME": str(home / "data")}
-    own |= environment
-    proxy = [sys.executable, "-m", "ctxfs", "proxy", "--root", str(work.parent / "sessions")]
+    own = {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config"), "XDG_DATA_HOME": str(home / "data")}
     name, *arguments = command
-    done = subprocess.run(
-        [*proxy, "--keep-recent", f"{tool}=1", "--", str(PROGRAMS / name), *arguments],
+    done = behind_the_proxy(
+        [str(PROGRAMS / name), *arguments],
+        ["--keep-recent", f"{tool}=1"],
+        sessions=work.parent / "sessions",
         cwd=work,
-        env=own,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_S,
-        stdin=subprocess.DEVNULL,
+        environment={**own, **environment},
     )
-    assert done.returncode == 0, done.stdout + done.stderr
     return done.stderr
 
 
@@ -88,7 +80,7 @@ def test_codex(work: Path) -> None:
     (home / "config.toml").write_text(settings)
     with ResponsesServer([turn] * 20) as server:
         keys = {"CODEX_HOME": str(home), "OPENAI_API_KEY": "any", "OPENAI_BASE_URL": server.url}
-        said = behind_the_proxy(work, "exec_command", "codex", "exec", "--json", "Read the logs.", **keys)
+        said = printed_by(work, "exec_command", "codex", "exec", "--json", "Read the logs.", **keys)
     assert server.refusals == []
     assert_read_back(results_of(server.requests[-1]), said)
 
@@ -115,7 +107,7 @@ def test_opencode(work: Path) -> None:
         keys = {"ANTHROPIC_API_KEY": "any", "ANTHROPIC_BASE_URL": server.url}
         quiet = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
         options = ("run", "--dir", str(work), "-m", "anthropic/claude-sonnet-4-5", "Read the logs.")
-        said = behind_the_proxy(
+        said = printed_by(
             work, "bash", "opencode", *options, **keys, **quiet, OPENCODE_CONFIG_CONTENT=json.dumps(allowed)
         )
     assert server.refusals == []
@@ -141,7 +133,7 @@ def test_gemini_cli(work: Path) -> None:
     with GeminiServer([turn] * 30) as server:
         keys = {"GEMINI_API_KEY": "any", "GOOGLE_GEMINI_BASE_URL": server.url, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
         options = ("-m", "gemini-2.5-pro", "--yolo", "-p", "Read the logs.")
-        said = behind_the_proxy(work, "run_shell_command", "gemini", *options, **keys)
+        said = printed_by(work, "run_shell_command", "gemini", *options, **keys)
     assert server.refusals == []
     [*_, last] = [body for body in server.requests if results_of(body)]
     assert_read_back(results_of(last), said)

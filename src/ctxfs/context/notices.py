@@ -54,5 +54,8 @@ class Notices:
             "session_id": self._fs.session_id,
             "artifact_id": item_id,
         }
-        text = "offloaded: context_type=%s biz_id=%r session_id=%s artifact_id=%s"
-        _log.info(text, *fields.values(), extra=fields)
+        text = (
+            "offloaded: context_type=%(context_type)s biz_id=%(biz_id)r session_id=%(session_id)s "
+            "artifact_id=%(artifact_id)s"
+        )
+        _log.info(text, fields, extra=fields)

@@ -108,12 +108,16 @@ def resume(
         transcript.enter(entry)
     for item_id, replies_since in restored.items():
         transcript.holds.restored(item_id, replies_since=replies_since)
-    replay = _Replay(past, entries, known, rules)
-    before = transcript.empty(clock=lambda: replay.at or transcript.now())
-    if before.economy is not None:
+    if transcript.economy is not None:
+        replay = _Replay(past, entries, known, rules)
+        before = transcript.empty(clock=lambda: replay.at or transcript.now())
         replay.lead(before)
-    transcript.resumed(before)
+        transcript.resumed(before)
     transcript.plan()  # the ledger takes in the items now, not in the first request
+
+
+def _block_of(trim: Trim) -> int:
+    return trim.block
 
 
 class _Replay:
@@ -188,14 +192,16 @@ class _Replay:
                 return now
             return recorded_entry(replace(now.item, pinned=item.pinned), self._known, self._rules)
         if isinstance(item.message, AssistantMessage):
-            held = () if now is None else now.options.trims
-            both = sorted((*held, *trims), key=lambda trim: trim.block)
-            saved = sum(trim.tokens_before - trim.tokens_after for trim in trims)
-            message = item.message if now is None else now.item.message
-            tokens = item.token_count if now is None or not trims else now.item.token_count + saved
-            return Entry(
-                item=replace(item, message=message, token_count=tokens), options=EvictionOptions(trims=tuple(both))
-            )
+            # With all its arguments, also those that were evicted since, and as long as it was with them.
+            options = [*trims]
+            if now is not None:
+                options += now.options.trims
+                item = replace(item, message=now.item.message)
+                if trims:
+                    saved = sum(trim.tokens_before - trim.tokens_after for trim in trims)
+                    item = replace(item, token_count=now.item.token_count + saved)
+            options.sort(key=_block_of)
+            return Entry(item=item, options=EvictionOptions(trims=tuple(options)))
         if evicted is not None and item.placeholder is None and isinstance(evicted.content, str):
             item = replace(item, placeholder=evicted.content, placeholder_tokens=evicted.token_count)
         return Entry(item=item)

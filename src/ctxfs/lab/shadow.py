@@ -51,7 +51,7 @@ Send = Callable[[dict[str, Any]], Any]
 
 
 class Sampler:
-    """Takes rewritten requests, and compares a share of them; whoever gives one says how it is sent.
+    """Compares a share of the rewritten requests that it is given, each with a function that sends it.
 
     What was found is recorded in the session, and nowhere else: the beginnings of the calls, and no text. ``share``,
     ``budget_usd`` and what they raise: see ``Shadow``.

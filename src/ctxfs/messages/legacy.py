@@ -154,12 +154,13 @@ def _as_text(message: AssistantMessage, responses: dict[str, ToolMessage]) -> Co
     """The reply with each call as a record; text and records that follow each other become one text block."""
     assert not isinstance(message.content, str)  # it has calls
     blocks: list[Block] = []
-    for block in message.content:
-        if block.get("type") == "tool_use":
-            call = ToolCall(name=block["name"], arguments=block["input"], id=block["id"])
+    for given in message.content:
+        block = given
+        if given.get("type") == "tool_use":
+            call = ToolCall(name=given["name"], arguments=given["input"], id=given["id"])
             response = responses.get(call.id)
             text = render_call(call) if response is None else render_record(call, response)
-            block = {"type": "text", "text": text}  # noqa: PLW2901 - the record stands for the call
+            block = {"type": "text", "text": text}
         if blocks and block.get("type") == blocks[-1].get("type") == "text":
             blocks[-1] = {"type": "text", "text": f"{blocks[-1]['text']}\n{block['text']}"}
         else:

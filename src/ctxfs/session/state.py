@@ -179,16 +179,26 @@ class SessionState:
             case ItemAdded():
                 self._entered[record.item.id] = len(self.past)
                 self.past.append(record)
-            case Replaced() | Restored() | Removed() | Pinned() | RequestSent():
+            case Replaced():
+                self._empty(record.item_id)
+                self.past.append(record)
+            case Removed():
+                for item_id in record.item_ids:
+                    self._empty(item_id)
+                self.past.append(record)
+            case Restored() | Pinned() | RequestSent():
                 self.past.append(record)
             case CallMade(summary=False) | Stored(item_type=ItemType.TOOL_INPUT):
                 self.past.append(record)
-        gone = record.item_ids if isinstance(record, Removed) else ()
-        for item_id in (record.item_id,) if isinstance(record, Replaced) else gone:
-            place = self._entered.get(item_id)
-            entered = None if place is None else self.past[place]
-            if isinstance(entered, ItemAdded) and not isinstance(entered.item.message, AssistantMessage):
-                self.past[self._entered[item_id]] = replace(entered, item=entered.item.with_content(""))
+
+    def _empty(self, item_id: str) -> None:
+        """Drop the content of an item from ``past``; a reply stays, for its calls."""
+        place = self._entered.get(item_id)
+        if place is None:
+            return
+        entered = self.past[place]
+        if isinstance(entered, ItemAdded) and not isinstance(entered.item.message, AssistantMessage):
+            self.past[place] = replace(entered, item=entered.item.with_content(""))
 
     def _never_again(self, record: Stored | ContentRemoved) -> None:
         """Note the name and the id of a content, which are never allocated again."""

@@ -27,7 +27,7 @@ E = TypeVar("E")
 CHARS_PER_TOKEN = 8
 """The characters that are fetched for each token of a page: more than text has, so that tokens bound the page."""
 MAX_MEDIA = 20
-"""The most images and documents that come with a page; of several, only those that its tokens allow."""
+"""The most images and documents that come with a page. The first one always does, the others while tokens are left."""
 MAX_MEDIUM_TOKENS = 100_000
 """An image or a document of more tokens is not shown."""
 MAX_LIMIT_LINES = 2_000

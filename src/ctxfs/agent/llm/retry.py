@@ -45,7 +45,7 @@ _JITTER = 0.25
 """At most this part of a delay is taken off by chance, so that clients refused together do not come back together."""
 
 _MAX_RETRY_AFTER_S = 60.0
-"""A provider that asks for more than this is asked again all the same: one is reached long before it said, or not."""
+"""The longest wait, in seconds, that a provider may ask for: after a longer one it is asked again too early."""
 
 
 @names_settings(

@@ -169,7 +169,7 @@ class Meter:
 
     Any thread may use it. ``stored_in``: where the session stores contents, so that calls that open them are known.
     ``limit_usd``: the session's own budget; None: only that of the comparison. ``stopped``: what refused a call, if
-    anything did. ``replaced``: how many contents were replaced, which whoever replaces them sets; None: not known.
+    anything did. ``replaced``: how many contents were replaced; who plays the session sets it. None: not known.
     """
 
     def __init__(

@@ -11,6 +11,9 @@ from ctxfs.lab.ab.results import SessionResult
 from ctxfs.lab.ab.statistics import CONFIDENCE
 from ctxfs.lab.page import Cell, dollars, number, page, table
 
+_COLUMNS = ("task", "repeat", "arm", "outcome", "cost", "calls", "read back", "repeated", "cache breaks", "note")
+"""What the page shows of each session; "repeat" only where there is more than one."""
+
 
 def comparison_json(comparison: Comparison, margin_points: float = DEFAULT_MARGIN_POINTS) -> str:
     """All of it, with stable keys; shares are from -1 to 1."""
@@ -53,45 +56,33 @@ def comparison_html(comparison: Comparison, margin_points: float = DEFAULT_MARGI
         cells: list[Cell] = [(escape(name.strip()), None)]
         cells += [_cell(one, field) for one in comparison.figures]
         rows.append((cells, False))
-    columns: tuple[str, ...] = (
-        "task",
-        "repeat",
-        "arm",
-        "outcome",
-        "cost",
-        "calls",
-        "read back",
-        "repeated",
-        "cache breaks",
-        "note",
-    )
     sessions = [_session(one) for one in comparison.sessions]
-    if comparison.repeats == 1:
-        columns = tuple(column for column in columns if column != "repeat")
-        sessions = [[cells[0], *cells[2:]] for cells in sessions]
+    columns = [name for name in _COLUMNS if name != "repeat" or comparison.repeats > 1]
+    cells_of = [([cells[name] for name in columns], False) for cells in sessions]
     body = ["<h1>Comparison of arms</h1>"]
     body += [f'<p class="answer">{escape(one.sentence(margin_points))}.</p>' for one in comparison.against]
     body += [f"<p>{escape(details(one))}</p>" for one in comparison.against]
     body += [f'<p class="limits">{escape(LIMITS)}</p>']
     body += [f"<p>Note: {escape(note)}</p>" for note in comparison.notes()]
     body += ["<h2>Arms</h2>", table(("figure", *(one.arm for one in comparison.figures)), rows)]
-    body += ["<h2>Sessions</h2>", table(columns, [(cells, False) for cells in sessions])]
+    body += ["<h2>Sessions</h2>", table(columns, cells_of)]
     return page("Comparison", body)
 
 
-def _session(one: SessionResult) -> list[Cell]:
-    return [
-        (escape(one.task), None),
-        number(one.repeat + 1, "d"),
-        (escape(one.arm), None),
-        (escape(one.outcome), None),
-        dollars(one.usd),
-        number(one.calls, ",d"),
-        number(one.read_backs, ",d"),
-        number(one.repeated_calls, ",d"),
-        number(one.cache_breaks, ",d"),
-        (f'<span class="words">{escape(one.note)}</span>' if one.note else "", None),
-    ]
+def _session(one: SessionResult) -> dict[str, Cell]:
+    note = f'<span class="words">{escape(one.note)}</span>' if one.note else ""
+    return {
+        "task": (escape(one.task), None),
+        "repeat": number(one.repeat + 1, "d"),
+        "arm": (escape(one.arm), None),
+        "outcome": (escape(one.outcome), None),
+        "cost": dollars(one.usd),
+        "calls": number(one.calls, ",d"),
+        "read back": number(one.read_backs, ",d"),
+        "repeated": number(one.repeated_calls, ",d"),
+        "cache breaks": number(one.cache_breaks, ",d"),
+        "note": (note, None),
+    }
 
 
 def _cell(figures: ArmFigures, field: str) -> Cell:

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 from ctxfs.lab.replay.composition import CAN_LEAVE, Share
@@ -118,10 +119,10 @@ def check(report: Report) -> str:
 def _predictions(report: Report) -> dict[str, list[Prediction]]:
     """What was predicted of each session that has a bill, by agent."""
     by_agent: dict[str, list[Prediction]] = {}
-    for session in sorted(report.sessions, key=lambda s: s.agent or _NO_AGENT):
+    for session in report.sessions:
         if session.prediction.calls:
             by_agent.setdefault(session.agent or _NO_AGENT, []).append(session.prediction)
-    return by_agent
+    return dict(sorted(by_agent.items()))
 
 
 def _off(predictions: Sequence[Prediction]) -> str:
@@ -166,7 +167,7 @@ def _notes(report: Report) -> list[str]:
         notes.append(
             f"{short:,} calls report fewer output tokens than their replies hold; the replies' length was used."
         )
-    without_price = {*unpriced(call for s in report.sessions for call in s.bill)}
+    without_price = set(unpriced(chain.from_iterable(s.bill for s in report.sessions)))
     without_price |= {s.model or "a model that is not named" for s in report.sessions if s.recorded.usd is None}
     if without_price:
         named = ", ".join(sorted(without_price))

@@ -220,7 +220,7 @@ def _belongs_to_an_item(stored: Stored) -> bool:
 
 
 def _named_by(item: ContextItem, names: Mapping[bytes, str]) -> Iterator[str]:
-    """The ids of the contents that an item needs: the one whose lines it repeats, and those that it mentions."""
+    """The ids of the contents that an item needs: it repeats lines of one, and may mention others."""
     if item.source is not None:
         yield item.source.item_id
     yield from mentioned(item.message.content, names)

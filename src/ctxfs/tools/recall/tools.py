@@ -15,6 +15,7 @@ from ctxfs.session.records import NoteWritten
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.paging import MAX_LINE_CHARS, MAX_POSITION
+from ctxfs.tools.query import query_tool
 from ctxfs.tools.recall.archive import PastSession
 from ctxfs.tools.recall.conversation import conversation
 from ctxfs.tools.recall.search import Where, search_pattern, search_words
@@ -53,9 +54,6 @@ def recall_tools(
         notes: whether ``note`` is among them, which needs a session that is open for writing.
 
     """
-    # SQLite takes a while to import: only for those who ask for these tools.
-    from ctxfs.tools.query import query_tool  # noqa: PLC0415
-
     require_counter(counter)
     scope = Scope(fs, max(MIN_PAGE_TOKENS, max_tokens), counter)
     made = _Recall(fs, scope.max_tokens, counter)
