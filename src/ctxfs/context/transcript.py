@@ -175,9 +175,9 @@ class Transcript:
 
     def resumed(self, before: "Transcript") -> None:
         """Take over what the planner knew of these items: ``before`` was led through all that happened to them."""
-        if self.economy is not None and before.economy is not None:
-            self.economy.pin(self._with_trims(self.holds), pinned=True)
-            self.economy.resumed(before.economy)
+        assert self.economy is not None and before.economy is not None  # nobody replays what has no prices
+        self.economy.pin(self._with_trims(self.holds), pinned=True)
+        self.economy.resumed(before.economy)
 
     def billed(self, usage: Usage) -> None:
         """Take in the bill of the request whose reply enters next: it shows what the provider's cache holds."""
