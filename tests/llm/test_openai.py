@@ -14,7 +14,15 @@ from ctxfs.agent import ChatOpenAI
 from ctxfs.agent.llm.accumulate import INVALID_JSON
 from ctxfs.agent.llm.chat_completions import ChatReplyBuilder
 from ctxfs.agent.llm.retry import RetryPolicy
-from ctxfs.errors import ConfigError, ConnectionFailed, InvalidRequest, MissingApiKey, PromptTooLong, RateLimited
+from ctxfs.errors import (
+    ConfigError,
+    ConnectionFailed,
+    InvalidRequest,
+    MissingApiKey,
+    Overloaded,
+    PromptTooLong,
+    RateLimited,
+)
 from ctxfs.messages import (
     AssistantMessage,
     Message,
@@ -33,6 +41,7 @@ from ctxfs.messages import (
 )
 from ctxfs.testing import Broken, ChatCompletionsServer, Cut, Failure
 from ctxfs.testing.chat_invariants import violations
+from ctxfs.testing.openai_server import Refused
 from ctxfs.testing.strategies import png, transcripts
 
 READ = ToolSchema(name="Read", description="Reads a file.", input_schema={"type": "object"})
@@ -132,6 +141,73 @@ async def test_a_cut_reply_says_so_and_a_lost_answer_is_refused() -> None:
         with pytest.raises(InvalidRequest, match="did not have response messages: a"):
             await reply_of(model, UserMessage("q"), AssistantMessage((call,)), UserMessage("r"))
         await model.close()
+
+
+class StrictServer(ChatCompletionsServer):
+    """Refuses what ``refused`` has as the content of a message that calls tools."""
+
+    refused: tuple[str | None, ...] = ()
+
+    def prompt(self, request: Any) -> list[Any]:
+        for number, message in enumerate(request["messages"]):
+            if "tool_calls" in message and message["content"] in self.refused:
+                raise Refused(f"messages.{number}.content is {message['content']!r}")
+        return super().prompt(request)
+
+
+def called(call_id: str) -> list[Message]:
+    call = {"type": "tool_use", "id": call_id, "name": "Read", "input": {}}
+    return [AssistantMessage((call,)), ToolMessage(call_id, "Read", "x")]
+
+
+@pytest.mark.anyio
+async def test_a_server_that_refuses_null_as_content_gets_empty_texts(caplog: pytest.LogCaptureFixture) -> None:
+    async with StrictServer(["a", "b", "c"]) as server:
+        server.refused = (None,)
+        model = ChatOpenAI("local", base_url=server.url)
+        await reply_of(model, UserMessage("q"))
+        assert (await reply_of(model, UserMessage("q"), *called("a"))).message.text == "b"
+        assert (await reply_of(model, UserMessage("q"), *called("a"), *called("b"))).message.text == "c"
+        await model.close()
+    assert [m["content"] for m in server.requests[2]["messages"]] == ["q", "", "x", "", "x"]
+    assert len(server.refusals) == 1
+    assert [r.message for r in caplog.records] == [
+        "the server refuses null as content: calls without text get an empty one (messages.1.content is None)"
+    ]
+
+
+@pytest.mark.anyio
+async def test_where_the_empty_text_is_refused_too_null_is_kept() -> None:
+    async with StrictServer(["a"]) as server:
+        server.refused = (None, "")
+        model = ChatOpenAI("local", base_url=server.url)
+        for _ in range(2):
+            with pytest.raises(InvalidRequest, match=r"messages\.1\.content is None"):
+                await reply_of(model, UserMessage("q"), *called("a"))
+        server.refused = ("",)
+        assert (await reply_of(model, UserMessage("q"), *called("a"))).message.text == "a"
+        await model.close()
+    assert len(server.refusals) == 4
+
+
+@pytest.mark.anyio
+async def test_a_failure_of_the_second_form_is_told_as_what_it_is() -> None:
+    async with StrictServer([Failure.overloaded()]) as server:
+        server.refused = (None,)
+        model = ChatOpenAI("local", base_url=server.url, retry=RetryPolicy(max_retries=0))
+        with pytest.raises(Overloaded):
+            await reply_of(model, UserMessage("q"), *called("a"))
+        await model.close()
+
+
+@pytest.mark.anyio
+async def test_other_refusals_are_not_asked_again() -> None:
+    async with ChatCompletionsServer([Failure(status=400, kind="invalid_request_error", message="no")]) as server:
+        model = ChatOpenAI("local", base_url=server.url)
+        with pytest.raises(InvalidRequest, match="no"):
+            await reply_of(model, UserMessage("q"), *called("a"))
+        await model.close()
+    assert len(server.requests) == 1
 
 
 @pytest.mark.anyio

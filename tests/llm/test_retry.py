@@ -50,6 +50,26 @@ def test_each_status_has_its_error_and_its_chance(status: int, error: type[Model
 
 
 @pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        (
+            "2 validation errors:\n  {'type': 'string_type', 'loc': ('body', 'messages', 3, 'content'), 'msg': '…'}",
+            InvalidRequest,
+        ),
+        ("\nError: Jinja Exception: System message must be at the beginning.", InvalidRequest),
+        ("Failed to parse tool call arguments as JSON: [json.exception.parse_error.101]", InvalidRequest),
+        # A reply that the server itself cannot write: another one may be better.
+        ("1 validation error:\n  {'type': 'missing', 'loc': ('response', 'choices', 0), 'msg': '…'}", Overloaded),
+        ("Invalid input batch.", Overloaded),
+    ],
+)
+def test_an_invalid_request_is_known_under_a_status_of_500(message: str, error: type[ModelError]) -> None:
+    failure = classify({"message": message, "type": "internal_server_error", "code": None}, status=500)
+    assert type(failure.error) is error
+    assert failure.retryable is (error is Overloaded)
+
+
+@pytest.mark.parametrize(
     ("kind", "error"),
     [
         ("overloaded_error", Overloaded),

@@ -175,7 +175,8 @@ class Transcript:
 
     def resumed(self, before: "Transcript") -> None:
         """Take over what the planner knew of these items: ``before`` was led through all that happened to them."""
-        assert self.economy is not None and before.economy is not None  # nobody replays what has no prices
+        assert self.economy is not None  # nobody replays what has no prices
+        assert before.economy is not None
         self.economy.pin(self._with_trims(self.holds), pinned=True)
         self.economy.resumed(before.economy)
 

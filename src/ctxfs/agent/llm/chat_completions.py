@@ -65,6 +65,15 @@ def to_chat_body(body: Mapping[str, Any], *, max_tokens_field: str, dialect: Dia
     return chat
 
 
+def with_empty_texts(chat: Mapping[str, Any]) -> dict[str, Any]:
+    """The body with an empty text in each message that has the content null."""
+    messages: list[Mapping[str, Any]] = []
+    for message in chat["messages"]:
+        missing = message["content"] is None
+        messages.append({**message, "content": ""} if missing else message)
+    return {**chat, "messages": messages}
+
+
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     function = {"name": tool["name"], "description": tool["description"], "parameters": tool["input_schema"]}
     return {"type": "function", "function": function}

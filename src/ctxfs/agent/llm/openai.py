@@ -1,5 +1,6 @@
 """Models behind the Chat Completions API through the ``openai`` SDK, the only module that knows it."""
 
+import logging
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -7,7 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import urlsplit
 
-from ctxfs.agent.llm.chat_completions import MAX_TOOLS, WIRE_LIMITS, ChatReplyBuilder, Dialect, to_chat_body
+from ctxfs.agent.llm.chat_completions import (
+    MAX_TOOLS,
+    WIRE_LIMITS,
+    ChatReplyBuilder,
+    Dialect,
+    to_chat_body,
+    with_empty_texts,
+)
 from ctxfs.agent.llm.client_settings import check_client
 from ctxfs.agent.llm.connection import Connection, require_sdk
 from ctxfs.agent.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
@@ -26,6 +34,8 @@ URL_VARIABLE = "OPENAI_BASE_URL"
 
 
 _RETRY = RetryPolicy()
+
+_log = logging.getLogger("ctxfs.agent")
 
 
 @names_settings(
@@ -82,6 +92,7 @@ class ChatOpenAI:
         self._limits = WIRE_LIMITS[self._dialect]
         self._serializer = MessagesSerializer(self._limits)
         self._connection: Connection[AsyncOpenAI] = Connection()
+        self._null_refused = False
 
     @property
     def model(self) -> str:
@@ -122,7 +133,7 @@ class ChatOpenAI:
         body = self.body(request)
         # Mistral's API sends the usage unasked, and refuses to be asked for it.
         extra = {} if self._dialect == "mistral" else {"stream_options": {"include_usage": True}}
-        async with aclosing(retrying(lambda: _attempt(client, extra | body), self._retry)) as events:
+        async with aclosing(retrying(lambda: self._attempt(client, extra | body), self._retry)) as events:
             async for event in events:
                 if isinstance(event, Reply):
                     yield with_own_names(event, request.tools, self._limits)
@@ -132,6 +143,40 @@ class ChatOpenAI:
     async def close(self) -> None:
         """Release connections; the next call opens new ones."""
         await self._connection.close()
+
+    async def _attempt(self, client: "AsyncOpenAI", body: dict[str, Any]) -> AsyncGenerator[ModelEvent, None]:
+        """One call. If the server refuses the content null beside calls, the same call with empty texts instead.
+
+        No form of a message that has calls and no text is taken by every server. null is what OpenAI's API documents,
+        and what frameworks send. Of those that refuse it (llama-cpp-python, some releases of LM Studio and Ollama, some
+        gateways) each takes an empty text, which in turn is refused by other gateways, and where nothing is refused a
+        model's template may render it differently. Leaving the field out is refused by some of either.
+        """
+        emptied = with_empty_texts(body)
+        refused: AttemptFailed | None = None
+        if not self._null_refused:
+            try:
+                async with aclosing(_call(client, body)) as events:
+                    async for event in events:
+                        yield event
+            except AttemptFailed as failure:
+                if emptied == body or not isinstance(failure.error, InvalidRequest) or "content" not in str(failure):
+                    raise
+                refused = failure
+            else:
+                return
+        try:
+            async with aclosing(_call(client, emptied)) as events:
+                async for event in events:
+                    self._null_refused = True
+                    yield event
+        except AttemptFailed as failure:
+            if refused is None or not isinstance(failure.error, InvalidRequest):
+                raise
+            # Refused as well: null was not the cause, and what is wrong stands in the first refusal.
+            raise refused from refused.__cause__
+        if refused is not None:
+            _log.warning("the server refuses null as content: calls without text get an empty one (%s)", refused)
 
     def _url(self) -> str | None:
         return self._base_url or os.environ.get(URL_VARIABLE)
@@ -161,8 +206,8 @@ def _new_client(api_key: str, base_url: str | None, timeout_s: float) -> "AsyncO
     return AsyncOpenAI(api_key=api_key, base_url=base_url, timeout=timeout_s, max_retries=0)
 
 
-async def _attempt(client: "AsyncOpenAI", body: dict[str, Any]) -> AsyncGenerator[ModelEvent, None]:
-    """One call, its SDK errors mapped to ``AttemptFailed``."""
+async def _call(client: "AsyncOpenAI", body: dict[str, Any]) -> AsyncGenerator[ModelEvent, None]:
+    """One request, its SDK errors mapped to ``AttemptFailed``."""
     from openai import APIError  # noqa: PLC0415 — an optional extra
 
     # Through extra_body goes what this version of the SDK may have no name for.

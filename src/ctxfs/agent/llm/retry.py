@@ -40,6 +40,14 @@ STATUS_OF_KIND = {
 
 RETRYABLE = (ConnectionFailed, RateLimited, Overloaded)
 
+_INVALID = re.compile(
+    r"validation errors?\b.*\('body'"  # llama-cpp-python, and what else hands on what FastAPI raises
+    r"|Jinja Exception:"  # llama.cpp: the model's chat template refuses the order of the messages
+    r"|Failed to parse (?:messages|tools|tool call arguments)",  # llama.cpp
+    re.DOTALL,
+)
+"""What local servers write under a status of 500 where the request is invalid: another attempt cannot help."""
+
 
 _JITTER = 0.25
 """At most this part of a delay is taken off by chance, so that clients refused together do not come back together."""
@@ -113,6 +121,8 @@ def classify(error: object, *, status: int | None = None, headers: Mapping[str, 
     if refusal is not None:
         return AttemptFailed(refusal, retryable=False)
     failed = _error_of(status)
+    if failed is Overloaded and _INVALID.search(message):
+        failed = InvalidRequest
     advice = " (check the API key)" if failed is AuthenticationFailed else ""
     return AttemptFailed(
         failed(message + advice, status=status, retry_after_s=_retry_after_s(headers or {})),
