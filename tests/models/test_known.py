@@ -54,6 +54,18 @@ def test_who_serves_a_model_does_not_make_it_another(model: str, name: str) -> N
     assert known(model).name == name
 
 
+def test_nothing_is_looked_up_for_a_model_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of tools, which prices nothing, does not pay for the table."""
+
+    def read(*_: object) -> None:
+        raise AssertionError("the table was read")
+
+    monkeypatch.setattr("ctxfs.messages.models.known.live_rows", read)
+    assert model_or_relative("") == (None, False)
+    with pytest.raises(AssertionError):
+        model_or_relative("gpt-4o")
+
+
 @pytest.mark.parametrize(
     ("model", "relative"),
     [

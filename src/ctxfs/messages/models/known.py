@@ -91,6 +91,8 @@ def model_or_relative(model: str, *, day: date | None = None) -> tuple[ModelInfo
     None, False: no name in the table is like it. Raises ``ConfigError`` for what is not a ``str``.
     """
     require_model(model)
+    if not model:
+        return None, False  # the table is not even read, which takes as long as the start of a small program
     rows = _rows(day)
     name = model.lower()
     found = _find(name, rows)
