@@ -27,14 +27,15 @@ class Branch:
     @property
     def counted_tokens(self) -> int:
         """The next prompt by the counter."""
-        return self.view.tokens + self.overhead_tokens
+        return self.view.transcript.tokens + self.overhead_tokens
 
     def seen(self) -> View:
         """The branch as the window's guard sees it."""
         transcript = self.view.transcript
-        paths = {item.id: transcript.path_of(item) for item in self.view.items}
+        items = tuple(transcript.items.values())
+        paths = {item.id: transcript.path_of(item) for item in items}
         return View(
-            items=self.view.items,
+            items=items,
             counted_tokens=self.counted_tokens,
             paths=paths,
             slot=None,

@@ -11,7 +11,7 @@ from ctxfs.context.history.arrival import arriving
 from ctxfs.context.history.branch import Branch
 from ctxfs.context.history.counting import NotingCounter
 from ctxfs.context.history.decisions import Decisions
-from ctxfs.context.history.files import SessionFiles
+from ctxfs.context.history.files import SessionFiles, run_alone
 from ctxfs.context.history.host_cache import NO_HOST_CACHE, HostCache
 from ctxfs.context.history.parts import Edits, Part, plain_content
 from ctxfs.context.history.settings import HistorySettings
@@ -108,31 +108,32 @@ class HistoryCore:
         ``can_read``: False replaces nothing new, since no tool of the request could open it. ``tools``: their names.
         """
         kept = self._branch(branch)
-        kept.view.follow_host(host)
-        kept.unsettled |= kept.view.update(shown, is_own=is_own)
-        due = kept.unsettled or kept.overhead_tokens != overhead_tokens
-        if due:
+        view = kept.view
+        view.follow_host(host)
+        kept.unsettled |= view.update(shown, is_own=is_own)
+        if kept.unsettled or kept.overhead_tokens != overhead_tokens:
             kept.overhead_tokens = overhead_tokens
             kept.failed = False
             if can_read:
-                self._decide(kept, self._previews(kept, tools))
-                self._decide(kept, kept.view.transcript.plan())
+                self._decide(kept, self._previews(view, tools))
+                self._decide(kept, view.transcript.plan())
                 kept.overflow = self._reduced(kept, kept.controller.fit(kept.counted_tokens, self.counting))
-            spare = kept.view.transcript.before_next_eviction()
-            kept.marks.sent(tuple([item.message for item in kept.view.items]), spare=spare)
+            messages = tuple([item.message for item in view.transcript.items.values()])
+            kept.marks.sent(messages, spare=view.transcript.before_next_eviction())
             kept.unsettled = kept.failed or not can_read
-        kept.view.sent_at = self._settings.clock()
+        view.sent_at = self._settings.clock()
+        edits = view.edits(shown)
         text = "session %s, branch %r: %d parts take %d tokens, %d of them replaced"
-        _log.debug(text, self.fs.session_id, branch, len(shown), kept.counted_tokens, len(kept.view.replaced))
+        _log.debug(text, self.fs.session_id, branch, len(shown), kept.counted_tokens, len(edits))
         return Edits(
-            kept.view.edits(shown),
+            edits,
             tokens=kept.counted_tokens,
-            freed_tokens=kept.view.freed_tokens,
-            breakpoints=kept.view.places_after(kept.marks.breakpoints, shown),
+            freed_tokens=view.freed_tokens,
+            breakpoints=view.places_after(kept.marks.breakpoints, shown),
             overflow=kept.overflow,
         )
 
-    def _previews(self, kept: Branch, tools: Collection[str]) -> Plan:
+    def _previews(self, view: HistoryView, tools: Collection[str]) -> Plan:
         """New results that are too large to be sent whole; ``tools``: see ``History.rewrite``."""
         rule = self._settings.preview
         if rule is None:
@@ -140,11 +141,10 @@ class HistoryCore:
         reader = self._settings.read_tool
         readers = reading_tools(tools or [tool.name for tool in self.tools], reader=reader)
         preview = Preview(rule=rule, tools=readers, reader=reader)
-        allows = self._settings.policy.allows
         offloads: list[Offload] = []
-        for item in kept.view.unseen_results():
-            if allows(item.item_type, item.content_tokens) and preview.is_over(item):
-                path = kept.view.transcript.path_of(item)
+        for item in view.unseen_results():
+            if preview.is_over(item):
+                path = view.transcript.path_of(item)
                 offloads.append(preview.offload(item, path, self.counting))
         return Plan(offloads=tuple(offloads))
 
@@ -224,7 +224,7 @@ class HistoryCore:
         if name in RECALL_TOOLS and self._bills:  # they number the calls by the recorded bills
             self._write_bills()
         work = partial(tool.run, arguments)
-        result = self._files.leased(work) if name in WRITING_TOOLS else self._files.read(work)
+        result = self._files.leased(work) if name in WRITING_TOOLS else run_alone(work)
         if result.source is not None:
             source = result.source
             sha256 = sha256_of(plain_content(Part("result", result.content, 0)))
@@ -241,7 +241,7 @@ class HistoryCore:
 
     def read(self, work: Callable[[ContextFileSystem], Awaitable[T]]) -> T:
         """Run ``work`` on the session, and return its result."""
-        return self._files.read(partial(work, self.fs))
+        return run_alone(partial(work, self.fs))
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
@@ -253,19 +253,14 @@ class HistoryCore:
         then hold for good. ``reads``: the error is raised instead. ``asks``: False uses the session as last known.
         """
         with self._lock:
-            gained = self._opened()
-            if asks and not gained:
+            self._unread = None
+            gained = not self.fs.is_open
+            if gained:
+                self._files.open()
+            elif asks:
                 gained = self._caught_up(reads=reads)
             self._settle(gained=gained)
             yield
-
-    def _opened(self) -> bool:
-        """Whether the session had to be opened."""
-        self._unread = None
-        if self.fs.is_open:
-            return False
-        self._files.open()
-        return True
 
     def _caught_up(self, *, reads: bool) -> bool:
         try:
@@ -279,7 +274,7 @@ class HistoryCore:
 
     def _settle(self, *, gained: bool) -> None:
         """Take in new records; forget the old ones if the session was removed and another one has its id."""
-        state = self._files.state
+        state = self.fs.state
         if state is not self._state:
             self._state = state
             gained = True
@@ -292,7 +287,7 @@ class HistoryCore:
 
     def _take_in(self) -> None:
         """Take in everything recorded by now."""
-        state = self._files.state
+        state = self.fs.state
         self._decisions.take(state.decisions)
         self.counting.learn(state.noted_tokens if self._settings.counter is None else {})
         for sha256, (item_id, first, last) in state.noted_sources.items():
@@ -309,28 +304,33 @@ class HistoryCore:
         return self._counter
 
     def _free_names(self) -> NameAllocator:
-        state = self._files.state
+        state = self.fs.state
         return NameAllocator(state.ids, layout=layout_of(state.layout, self._settings.file_layout))
 
     def _branch(self, name: str) -> Branch:
         require_kind("branch", name, str, "a name")
         kept = self._branches.pop(name, None)
         if kept is None:
-            calls = [call for call in self._files.state.calls if not call.summary]
+            calls = [call for call in self.fs.state.calls if not call.summary]
             rules = self._settings.entry_rules(self.counting, self.fs.base)
-            view = HistoryView(self._settings, rules, self._files.state, self._sources, self._decisions)
+            view = HistoryView(self._settings, rules, self.fs.state, self._sources, self._decisions)
             view.sent_at = calls[-1].made_at if calls else None
             kept = Branch(view, CompactionController(self._settings.guard))
             if not name:  # bills do not say of which branch they are: they count as the main one's
                 kept.controller.resumed(calls)
             while len(self._branches) >= self._settings.kept_branches:
                 del self._branches[next(iter(self._branches))]
-        kept.view.state = self._files.state  # another object once the session was opened again
+        kept.view.state = self.fs.state  # another object once the session was opened again
         self._branches[name] = kept
         return kept
 
     def _decide(self, kept: Branch, plan: Plan) -> None:
-        """Make the evictions of ``plan`` durable; one that cannot be stored must not hold back the others."""
+        """Make the evictions of ``plan`` durable, all of them in one write.
+
+        There are two other cases. Another process may have decided something in the meantime: then what is due is
+        planned again. Or the write may fail: then each eviction is tried alone, since one that cannot be stored must
+        not hold back the others. In a session that another process keeps locked, each would fail, too.
+        """
         for _ in range(_TRIES):
             if not plan.offloads:
                 return
@@ -338,17 +338,17 @@ class HistoryCore:
                 _log.debug("session %s: planned: %s", self.fs.session_id, plan.explain())
             decision = kept.view.decision(plan)
             try:
-                written = self._write(decision)
+                is_written = self._write(decision)
             except (StorageError, SessionLocked) as error:
                 kept.failed = True
                 if len(plan.offloads) == 1 or isinstance(error, SessionLocked):
                     self._tell_failed(decision, error)
-                    return
-                for step in plan.offloads:
-                    self._decide(kept, Plan(offloads=(step,)))
+                else:
+                    for step in plan.offloads:
+                        self._decide(kept, Plan(offloads=(step,)))
                 return
             kept.view.follow()
-            if written:
+            if is_written:
                 self._tell_decided(decision)
                 self._warn_of_keep_recent(kept)
                 return
@@ -356,8 +356,10 @@ class HistoryCore:
 
     def _warn_of_keep_recent(self, kept: Branch) -> None:
         """Log, once, that keep-recent costs more than never evicting."""
+        if self._warned_of_keep_recent:
+            return
         warning = kept.view.transcript.keep_recent_warning()
-        if warning is not None and not self._warned_of_keep_recent:
+        if warning is not None:
             self._warned_of_keep_recent = True
             _log.warning("session %s: %s", self.fs.session_id, warning)
 
@@ -372,7 +374,7 @@ class HistoryCore:
             raise self._unread
         records: list[Record] = []
         rules = self._settings.rules
-        if rules != self._files.state.eviction:
+        if rules != self.fs.state.eviction:
             records.append(rules)
         bills = list(self._bills)
         records += bills
@@ -421,7 +423,7 @@ class HistoryCore:
     def _tell_decided(self, decision: Decision) -> None:
         stored = {item.id: item for item in decision.contents}
         for one in decision.decided:
-            content = self._files.state.stored[one.item_id]
+            content = self.fs.state.stored[one.item_id]
             path = path_of(self.fs.base, content.name)
             if one.item_id in stored:
                 tokens = stored[one.item_id].content_tokens

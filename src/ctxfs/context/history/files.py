@@ -14,7 +14,6 @@ import anyio
 from ctxfs.messages.items import ContextItem
 from ctxfs.session.records import Record
 from ctxfs.session.shared import SharedFileSystem
-from ctxfs.session.state import SessionState
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.threads import begin
 
@@ -44,11 +43,6 @@ class SessionFiles:
         self.fs = fs
         self._wait_s = wait_s
         self._seen: tuple[int, int] | None = None
-
-    @property
-    def state(self) -> SessionState:
-        """The state that the session's journal adds up to, as far as it was read."""
-        return self.fs.state
 
     def open(self) -> None:
         """Open the session, or create it; does nothing if it is open. Raises what ``fs.open`` raises."""
@@ -86,7 +80,7 @@ class SessionFiles:
             SessionLocked: another process has been writing for too long.
 
         """
-        done = run_alone(partial(self._write, contents, records, len(self.state.decisions)))
+        done = run_alone(partial(self._write, contents, records, len(self.fs.state.decisions)))
         self._seen = self._size()
         return done
 
@@ -94,8 +88,8 @@ class SessionFiles:
         """Write what was decided while the session had ``known`` decisions."""
         await self.fs.acquire(wait_s=self._wait_s)
         try:
-            taken = self.state.ids
-            if len(self.state.decisions) != known or any(item.id in taken for item in contents):
+            state = self.fs.state
+            if len(state.decisions) != known or any(item.id in state.ids for item in contents):
                 return False
             await self.fs.writer.decide(contents, records, last=True)
         finally:
@@ -124,10 +118,6 @@ class SessionFiles:
         except OSError:
             return None
         return status.st_ino, status.st_size
-
-    def read(self, func: Callable[[], Awaitable[T]]) -> T:
-        """Run an async function that reads the session."""
-        return run_alone(func)
 
     def close(self) -> None:
         """Close the session; idempotent."""

@@ -57,14 +57,38 @@ class _Change(NamedTuple):
 
 
 @dataclass(slots=True)
+class _Derived:
+    """What follows from the parts that were taken in, and from the decisions about them.
+
+    ``known``: the ids and identifiers of its items. ``version``: how many decisions were taken in. ``replaced``: what
+    replaces parts that the history shows as they were, by the part's number. ``ends``: the number of the last part of
+    each message. ``by_content`` and ``by_item``: the numbers of the parts with a content, and of those in an item.
+    ``allocated``: the ids that items have here, or would be stored under. ``said``: how many parts there are up to the
+    last reply's end. ``own``: the parts themselves, if nobody else can change their contents.
+    """
+
+    transcript: Transcript
+    known: Known
+    version: int
+    replaced: dict[int, Replacement] = field(default_factory=dict)
+    slots: list[Slot] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    by_content: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    by_item: dict[str, list[int]] = field(default_factory=dict)
+    keys: set[Key] = field(default_factory=set)
+    allocated: set[str] = field(default_factory=set)
+    said: int = 0
+    replies: int = 0
+    own: tuple[Part, ...] = ()
+
+
+@dataclass(slots=True)
 class HistoryView:
     """One history of a session, or one branch of it.
 
     ``state``: that of the session, for the names that are taken. ``sources``: the stored lines that a content only
-    repeats, by its SHA-256. ``decisions`` is the session's table; ``version`` is how many have been taken in.
-    ``replaced`` has the replacements of parts that the history shows as they were, by number. ``sent_at`` is when it
-    was last sent, or the reply came, in seconds since the epoch; None: not known. ``host``: what is asked of the prompt
-    cache.
+    repeats, by its SHA-256. ``decisions`` is the session's table. ``sent_at`` is when the history was last sent, or the
+    reply came, in seconds since the epoch; None: not known. ``host``: what is asked of the prompt cache.
     """
 
     settings: HistorySettings
@@ -72,49 +96,33 @@ class HistoryView:
     state: SessionState
     sources: Mapping[str, ContentRange]
     decisions: Decisions
-    version: int = 0
-    transcript: Transcript = field(init=False)
-    replaced: dict[int, Replacement] = field(init=False)
     sent_at: float | None = None
     host: HostCache = NO_HOST_CACHE
-    _slots: list[Slot] = field(init=False)
-    _ends: list[int] = field(init=False)
-    _by_content: dict[tuple[str, str], list[int]] = field(init=False)
-    _by_item: dict[str, list[int]] = field(init=False)
-    _keys: set[Key] = field(init=False)
-    _allocated: set[str] = field(init=False)
-    _known: Known = field(init=False)
-    _said: int = field(init=False)
-    _replies: int = field(init=False)
+    _derived: _Derived = field(init=False)
     _taking: bool = False
-    _own: tuple[Part, ...] = ()
 
     def __post_init__(self) -> None:
         self._reset()
 
     def _reset(self) -> None:
+        """Derive everything again, from the next parts on."""
         settings = self.settings
-        self.transcript = Transcript(
+        transcript = Transcript(
             settings.keep_recent or {},
             self.rules.base,
             economy=settings.pricing_on(self._now),
             policy=settings.policy,
         )
-        self._follow_host()
-        # No limit: the slots hold all texts anyway, and no event loop waits for this.
         names = NameAllocator(self.state.ids, layout=layout_of(self.state.layout, settings.file_layout))
-        self._known = Known(names, IdentifierIndex(max_unread_chars=None))
-        self._slots = []
-        self._ends = []
-        self._by_content = {}
-        self._by_item = {}
-        self._keys = set()
-        self._allocated = set()
-        self._said = 0
-        self._replies = 0
-        self._own = ()
-        self.replaced = {}
-        self.version = len(self.decisions)
+        # No limit: the slots hold all texts anyway, and no event loop waits for this.
+        known = Known(names, IdentifierIndex(max_unread_chars=None))
+        self._derived = _Derived(transcript, known, version=len(self.decisions))
+        self._follow_host()
+
+    @property
+    def transcript(self) -> Transcript:
+        """The messages of the history as they are sent."""
+        return self._derived.transcript
 
     def follow_host(self, host: HostCache) -> None:
         """Take in what the program that sends the requests asks of the prompt cache; once seen, it counts."""
@@ -148,26 +156,28 @@ class HistoryView:
             TranscriptError: something among the parts is not one.
 
         """
-        behind = self.version < len(self.decisions)
+        behind = self._derived.version < len(self.decisions)
         if behind and not self._follow():
             self._reset()
-        own = self._own if is_own else ()
-        self._own = ()  # none, until all parts were taken in: one of them may raise an error
+        own = self._derived.own if is_own else ()
+        self._derived.own = ()  # none, until all parts were taken in: one of them may raise an error
         same = self._same(parts, unchanged(own, parts))
-        if same < len(self._slots) or (same < len(parts) and self._continues_reply(parts[same])):
+        if same < len(self._derived.slots) or (same < len(parts) and self._continues_reply(parts[same])):
             self._reset()
             same = 0
             behind = True
         self._take(parts[same:])
-        self._own = tuple(parts) if is_own else ()
+        if is_own:
+            self._derived.own = tuple(parts)
         return behind or same < len(parts)
 
     def _same(self, parts: Sequence[Part], known: int) -> int:
         """How many parts from the first one on are those seen before, in whichever form; the first ``known`` are."""
-        for number, (slot, part) in enumerate(zip(self._slots[known:], parts[known:], strict=False), known):
+        slots = self._derived.slots
+        for number, (slot, part) in enumerate(zip(slots[known:], parts[known:], strict=False), known):
             if slot.part != part and not self._is_still(number, slot, part):
                 return number
-        return min(len(self._slots), len(parts))
+        return min(len(slots), len(parts))
 
     def _is_still(self, number: int, slot: Slot, part: Part) -> bool:
         """Whether ``part`` is the one in ``slot``; if it has moved, or has been replaced since, the slot is updated."""
@@ -185,9 +195,9 @@ class HistoryView:
             return False
         slot.original = original
         if original and decided is not None:
-            self.replaced[number] = decided.content
+            self._derived.replaced[number] = decided.content
         else:
-            self.replaced.pop(number, None)
+            self._derived.replaced.pop(number, None)
         slot.part = part.with_content(snapshot(content))
         return True
 
@@ -209,7 +219,8 @@ class HistoryView:
 
     def _continues_reply(self, part: Part) -> bool:
         """Whether a part belongs to the reply that was taken in last."""
-        return bool(self._slots) and self._slots[-1].part.kind in SAID and part.kind in SAID
+        slots = self._derived.slots
+        return bool(slots) and slots[-1].part.kind in SAID and part.kind in SAID
 
     def _take(self, parts: Sequence[Part]) -> None:
         groups = list(groups_of([self._slot(part) for part in parts]))  # may raise an error
@@ -232,39 +243,42 @@ class HistoryView:
 
     def _enter(self, slots: Sequence[Slot]) -> None:
         """Take in one message: a reply with its calls, a result, or a text of the user."""
+        derived = self._derived
         is_reply = slots[0].part.kind in SAID
         entry = self._reply(slots) if is_reply else self._alone(slots[0])
-        self._allocated.update(entry.new_ids)
-        self.transcript.enter(entry)
         item_id = entry.item.id
-        first = len(self._slots)
-        any_decided = bool(self.decisions)
-        self._by_item.setdefault(item_id, []).extend(range(first, first + len(slots)))
-        for number, slot in enumerate(slots, first):
+        derived.allocated.update(entry.new_ids)
+        derived.transcript.enter(entry)
+        for number, slot in enumerate(slots, len(derived.slots)):
             key = slot.key
             slot.item_id = item_id
-            slot.replies_before = self._replies
-            self._keys.add(key)
-            self._by_content.setdefault((key.kind, key.sha256), []).append(number)
-            decided = self._decided(slot) if any_decided and slot.original else None
+            slot.replies_before = derived.replies
+            derived.keys.add(key)
+            derived.by_item.setdefault(item_id, []).append(number)
+            derived.by_content.setdefault((key.kind, key.sha256), []).append(number)
+            decided = self._decided(slot) if slot.original else None
             if decided is not None:
-                self.replaced[number] = decided.content
-        self._slots += slots
-        self._ends.append(len(self._slots) - 1)
+                derived.replaced[number] = decided.content
+        derived.slots += slots
+        derived.ends.append(len(derived.slots) - 1)
         if is_reply:
-            self._said = len(self._slots)
-            self._replies += 1
+            derived.said = len(derived.slots)
+            derived.replies += 1
+
+    def _may_be_replaced(self, slot: Slot) -> bool:
+        """Whether a new part is shown as it was, and is the first with its key: copies are replaced together with it."""
+        return slot.original and not slot.part.stays and slot.key not in self._derived.keys
 
     def _alone(self, slot: Slot) -> Entry:
-        part = slot.part
         rules = self.rules
-        incoming = Incoming(message=message_of(part), source=self.sources.get(slot.key.sha256))
+        known = self._derived.known
+        incoming = Incoming(message=message_of(slot.part), source=self.sources.get(slot.key.sha256))
         decided = self._decided(slot)
-        if decided is None and slot.original and not part.stays and slot.key not in self._keys:
-            entry = taken_entry(incoming, self._known, rules)
+        if decided is None and self._may_be_replaced(slot):
+            entry = taken_entry(incoming, known, rules)
             slot.ledger_id = entry.item.id
             return entry
-        item_id, name = self._known.names.allocate(*incoming.id_request)
+        item_id, name = known.names.allocate(*incoming.id_request)
         item = new_item(incoming, item_id=item_id, name=name, counter=rules.counter)
         if decided is not None:
             item = replaced_item(item, decided)
@@ -272,6 +286,7 @@ class HistoryView:
 
     def _reply(self, slots: Sequence[Slot]) -> Entry:
         rules = self.rules
+        known = self._derived.known
         blocks: list[Block] = []
         stays: list[int] = []
         seen: set[Key] = set()
@@ -280,16 +295,16 @@ class HistoryView:
             decided = self._decided(slot)
             blocks += blocks_of(slot.part, slot.part.content if decided is None else decided.content)
             slot.blocks = (first, len(blocks))
-            is_new = slot.original and not slot.part.stays and slot.key not in seen and slot.key not in self._keys
+            is_new = self._may_be_replaced(slot) and slot.key not in seen
             if slot.part.kind == "call" and (decided is not None or not is_new):
                 stays.append(first)
             seen.add(slot.key)
         incoming = Incoming(message=AssistantMessage(tuple(blocks)))
-        item_id, name = self._known.names.allocate(*incoming.id_request)
+        item_id, name = known.names.allocate(*incoming.id_request)
         item = new_item(incoming, item_id=item_id, name=name, counter=rules.counter)
         if stays:
             item = replace(item, trimmed=tuple(stays))
-        entry = recorded_entry(item, self._known, rules)
+        entry = recorded_entry(item, known, rules)
         ledger_ids = {trim.block: trim.stored.id for trim in entry.options.trims}
         for slot in slots:
             assert slot.blocks is not None
@@ -298,43 +313,33 @@ class HistoryView:
 
     # Going out -------------------------------------------------------------------------------------------------------
 
-    @property
-    def parts(self) -> int:
-        """How many parts the last seen history had."""
-        return len(self._slots)
-
-    @property
-    def tokens(self) -> int:
-        """The size of the history with all replacements that were decided."""
-        return self.transcript.tokens
-
-    @property
-    def items(self) -> tuple[ContextItem, ...]:
-        """The messages of the history as they are sent."""
-        return tuple(self.transcript.items.values())
-
     def edits(self, parts: Sequence[Part]) -> dict[Hashable, Replacement]:
         """What to replace in ``parts``, the history that was taken in last."""
-        return {parts[number].place: self.replaced[number] for number in sorted(self.replaced)}
+        replaced = self._derived.replaced
+        return {parts[number].place: replaced[number] for number in sorted(replaced)}
 
     @property
     def freed_tokens(self) -> int:
         """How many tokens the replacements save, in parts that the history shows as they were."""
-        decided = (self._decided(self._slots[number]) for number in self.replaced)
-        return sum(one.tokens_before - one.tokens for one in decided if one is not None)
+        freed = 0
+        for number in self._derived.replaced:
+            decided = self._decided(self._derived.slots[number])
+            if decided is not None:
+                freed += decided.tokens_before - decided.tokens
+        return freed
 
     def places_after(self, messages: Sequence[int], parts: Sequence[Part]) -> list[Hashable]:
         """For each number in ``messages``, the place in ``parts`` at which that many messages end; none for 0."""
-        return [parts[self._ends[count - 1]].place for count in messages if count]
+        return [parts[self._derived.ends[count - 1]].place for count in messages if count]
 
     def unseen_results(self) -> list[ContextItem]:
-        """The results that no reply follows yet, as they are; those that stay, or were replaced, are left out."""
-        found = list[ContextItem]()
-        for number in range(self._said, len(self._slots)):
-            slot = self._slots[number]
-            if slot.part.kind != "result" or slot.part.stays or not slot.original or not slot.ledger_id:
+        """The results that no reply follows yet and that may be replaced, as they are."""
+        derived = self._derived
+        found: list[ContextItem] = []
+        for slot in derived.slots[derived.said :]:
+            if slot.part.kind != "result" or not slot.original or not slot.ledger_id:
                 continue
-            item = self.transcript.items[slot.item_id]
+            item = derived.transcript.items[slot.item_id]
             if not item.destroyed and self.settings.policy.allows(item.item_type, item.content_tokens):
                 found.append(item)
         return found
@@ -343,12 +348,14 @@ class HistoryView:
 
     def decision(self, plan: Plan) -> Decision:
         """What ``plan`` means: the contents to store, and then the replacement of each part."""
+        derived = self._derived
         contents: dict[str, ContextItem] = {}
         decided: list[Decided] = []
         for step in plan.offloads:
-            item = self.transcript.items[step.item_id]
-            slots = [self._slots[number] for number in self._by_item[item.id]]
-            seen = Seen(sent=self._by_item[item.id][0] < self._said, replies=self._replies)
+            item = derived.transcript.items[step.item_id]
+            numbers = derived.by_item[item.id]
+            slots = [derived.slots[number] for number in numbers]
+            seen = Seen(sent=numbers[0] < derived.said, replies=derived.replies)
             if isinstance(step, Trim):
                 contents[step.stored.id] = step.stored
                 slot = next(s for s in slots if s.part.kind == "call" and s.blocks == (step.block, step.block + 1))
@@ -356,7 +363,9 @@ class HistoryView:
                 continue
             if item.source is None:
                 contents[item.id] = item
-            stored_id = item.id if item.source is None else item.source.item_id
+                stored_id = item.id
+            else:
+                stored_id = item.source.item_id
             if step.content is None:
                 decided.append(decided_by(slots[0], step, step.placeholder, stored_id, seen))
             else:
@@ -365,12 +374,14 @@ class HistoryView:
 
     def _with_rewritten(self, plan: Plan, decided: Sequence[Decided]) -> Iterator[Decided]:
         """``decided``; the first one about a sent part has the tokens that all of them make the cache rewrite."""
-        numbers = [self._by_item[step.item_id][0] for step in plan.offloads]
+        by_item = self._derived.by_item
+        said = self._derived.said
         # The cache is written again from the first part that changes, up to the last one that was sent.
-        first = min([*numbers, self._said])
-        again = [item_id for item_id, own in self._by_item.items() if first <= own[0] < self._said]
-        items = self.transcript.items
-        tokens = sum(items[item_id].token_count for item_id in again)
+        first = min([said, *[by_item[step.item_id][0] for step in plan.offloads]])
+        tokens = 0
+        for item_id, numbers in by_item.items():
+            if first <= numbers[0] < said:
+                tokens += self._derived.transcript.items[item_id].token_count
         tokens -= sum(one.tokens_before - one.tokens for one in decided if one.sent)
         for one in decided:
             if one.sent:
@@ -402,26 +413,27 @@ class HistoryView:
             tokens_before = sum(count_block(counter, block) for block in before)
             tokens_after = sum(count_block(counter, block) for block in after)
             sized = replace(step, tokens_before=tokens_before, tokens_after=tokens_after)
-            yield decided_by(slot, sized, content, item.id, Seen(sent=True, replies=self._replies))
+            yield decided_by(slot, sized, content, item.id, Seen(sent=True, replies=self._derived.replies))
 
     def _changed_by(self, decided: Sequence[Decided]) -> _Change | None:
         """What ``decided`` change in the history as it was taken in; None: it must be derived again."""
+        derived = self._derived
         rewritten: dict[str, ContextItem] = {}
         replaced: dict[int, Replacement] = {}
         left: list[str] = []
         for one in decided:
             own_ids: set[str] = set()
             concerned: list[int] = []
-            for number in self._by_content.get((one.kind, one.sha256), ()):
-                slot = self._slots[number]
+            for number in derived.by_content.get((one.kind, one.sha256), ()):
+                slot = derived.slots[number]
                 if slot.original and self._decided(slot) is one:
                     concerned.append(number)
                     own_ids |= {slot.item_id, slot.ledger_id}
-            if one.item_id in self._allocated - own_ids:
+            if one.item_id in derived.allocated - own_ids:
                 return None  # a name that was meant for another content here is now taken
             for number in concerned:
-                slot = self._slots[number]
-                before = rewritten.get(slot.item_id) or self.transcript.items[slot.item_id]
+                slot = derived.slots[number]
+                before = rewritten.get(slot.item_id) or derived.transcript.items[slot.item_id]
                 after = replaced_part(before, slot, one, self.rules.counter)
                 if slot.blocks is not None and len(after.message.content) != len(before.message.content):
                     return None  # the numbers of the blocks after it have changed
@@ -433,17 +445,17 @@ class HistoryView:
 
     def _follow(self) -> bool:
         """Take in decisions made since; return False, and change nothing, if the history must be derived again."""
-        change = self._changed_by(self.decisions.since(self.version))
+        change = self._changed_by(self.decisions.since(self._derived.version))
         if change is None:
             return False
-        self.replaced.update(change.replaced)
+        self._derived.replaced.update(change.replaced)
         self.transcript.rewrite(change.items, change.left)
-        self.version = len(self.decisions)
+        self._derived.version = len(self.decisions)
         return True
 
     def follow(self) -> None:
         """Take in new decisions about the history that was taken in last."""
         if not self._follow():
-            parts = [slot.part for slot in self._slots]
+            parts = [slot.part for slot in self._derived.slots]
             self._reset()
             self._take(parts)
