@@ -266,7 +266,7 @@ class HistoryView:
             derived.replies += 1
 
     def _may_be_replaced(self, slot: Slot) -> bool:
-        """Whether a new part is shown as it was, and is the first with its key: copies are replaced together with it."""
+        """Whether a new part is shown as it was, and is the first with its key: copies are replaced with it."""
         return slot.original and not slot.part.stays and slot.key not in self._derived.keys
 
     def _alone(self, slot: Slot) -> Entry:

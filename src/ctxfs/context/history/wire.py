@@ -1,7 +1,8 @@
 """What the views of the wire formats share: reading and rewriting a request's list of messages. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from ctxfs.context.history.host_cache import NO_HOST_CACHE, HostCache
 from ctxfs.context.history.parts import Part, Replacement
@@ -120,73 +121,72 @@ def _same(old: Sequence[Any], new: Sequence[Any]) -> int:
     return pairs
 
 
-def parts_in(
-    body: Body,
-    key: str,
-    what: str,
-    read: Callable[[Mapping[str, Any], int, list[Part], dict[str, str]], None],
-    memory: WireMemory | None = None,
-) -> list[Part]:
-    """The parts of the messages of ``body`` under ``key``.
-
-    ``read`` adds those of one message, by its number, to the parts before it; it gets, and updates, which tool each
-    call id belongs to. ``what`` describes a message, for the error about anything else. ``memory``: what was read of
-    this history before; None: all of it is read.
-
-    Raises:
-        TranscriptError: there are no messages, or something among them is not one.
-
-    """
-    messages = messages_in(body, key)
-    memory = memory or WireMemory()
-    new, same, parts, tools = memory.known(messages)
-    ends: list[tuple[int, int]] = []
-    for number, message in enumerate(new, same):
-        try:
-            read(message, number, parts, tools)
-        except (KeyError, TypeError, AttributeError) as error:
-            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            raise TranscriptError([f"{key}[{number}] is not {what}: {said}"]) from error
-        ends.append((len(parts), len(tools.learned)))
-    memory.keep(new, parts, tools, ends)
-    return parts
+def _has_no_marks(_: Body) -> HostCache:
+    return NO_HOST_CACHE
 
 
-class _Reading(Protocol):
-    def __call__(self, body: Body, memory: WireMemory | None = None) -> list[Part]: ...
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireView:
+    """How to read a history out of the body of a request to one API, and how to send it with edits.
 
-
-class WireView(NamedTuple):
-    """How to read a history out of the body of a request, and how to send it with edits.
-
-    ``parts_of`` reads what ``memory`` does not know; it raises ``TranscriptError`` for any other body. ``applied``
-    returns the body to send: unchanged messages are the same objects, and changed ones keep their fields. ``beside``
-    returns what else takes up room in the request, as JSON: the system prompt, the tools. ``host_cache`` returns what
-    the request asks of the prompt cache.
+    Args:
+        key: the body has the messages under it.
+        what: describes a message, for the error about anything else.
+        read: adds the parts of one message, by its number, to the parts before it; it gets, and updates, which tool
+            each call id belongs to.
+        edit: changes one message, by edits whose keys are places inside it.
+        beside_keys: those of all else that takes up room in the request, such as the system prompt and the tools.
+        host_cache: returns what the request asks of the prompt cache.
     """
 
-    parts_of: _Reading
-    applied: Callable[[Body, Mapping[Any, Replacement]], Body]
-    beside: Callable[[Body], Any]
-    host_cache: Callable[[Body], HostCache] = lambda _: NO_HOST_CACHE
+    key: str
+    what: str
+    read: Callable[[Mapping[str, Any], int, list[Part], dict[str, str]], None]
+    edit: Callable[[Mapping[str, Any], Mapping[Any, Replacement]], Mapping[str, Any]]
+    beside_keys: Sequence[str]
+    host_cache: Callable[[Body], HostCache] = _has_no_marks
 
+    def parts_of(self, body: Body, memory: WireMemory | None = None) -> list[Part]:
+        """The parts of the messages of ``body``.
 
-def edited_list(
-    body: Body,
-    key: str,
-    edits: Mapping[Any, Replacement],
-    edit: Callable[[Mapping[str, Any], Mapping[Any, Replacement]], Mapping[str, Any]],
-) -> Body:
-    """``body`` with edits whose places are (number of the message, place inside it); ``edit`` changes one message."""
-    if not edits:
-        return body
-    by_message: dict[int, dict[Any, Replacement]] = {}
-    for (number, inner), new in edits.items():
-        by_message.setdefault(number, {})[inner] = new
-    messages = list(body[key])
-    for number, inside in by_message.items():
-        messages[number] = edit(to_plain(messages[number]), inside)
-    return {**body, key: messages}
+        ``memory``: what was read of this history before; None: all of it is read.
+
+        Raises:
+            TranscriptError: there are no messages, or something among them is not one.
+
+        """
+        messages = messages_in(body, self.key)
+        memory = memory or WireMemory()
+        new, same, parts, tools = memory.known(messages)
+        ends: list[tuple[int, int]] = []
+        for number, message in enumerate(new, same):
+            try:
+                self.read(message, number, parts, tools)
+            except (KeyError, TypeError, AttributeError) as error:
+                said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+                raise TranscriptError([f"{self.key}[{number}] is not {self.what}: {said}"]) from error
+            ends.append((len(parts), len(tools.learned)))
+        memory.keep(new, parts, tools, ends)
+        return parts
+
+    def applied(self, body: Body, edits: Mapping[Any, Replacement]) -> Body:
+        """``body`` with edits whose places are (number of the message, place inside it).
+
+        Unchanged messages are the same objects, and changed ones keep their fields.
+        """
+        if not edits:
+            return body
+        by_message: dict[int, dict[Any, Replacement]] = {}
+        for (number, inner), new in edits.items():
+            by_message.setdefault(number, {})[inner] = new
+        messages = list(body[self.key])
+        for number, inside in by_message.items():
+            messages[number] = self.edit(to_plain(messages[number]), inside)
+        return {**body, self.key: messages}
+
+    def beside(self, body: Body) -> dict[str, Any]:
+        """What else takes up room in a request, as JSON."""
+        return {key: body[key] for key in self.beside_keys if body.get(key)}
 
 
 def blocks_or_text(content: Replacement) -> Any:

@@ -7,9 +7,11 @@ call), that of the call in an old ``function_call`` (number of the message, -1).
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from ctxfs.context.history.host_cache import HostCache, asked_by, mark_of
 from ctxfs.context.history.parts import Part, Replacement
-from ctxfs.context.history.wire import Body, WireMemory, WireView, blocks_or_text, edited_list, parts_in
+from ctxfs.context.history.wire import Body, WireMemory, WireView, blocks_or_text
 from ctxfs.errors import TranscriptError
 from ctxfs.messages.messages import Block, to_plain
 from ctxfs.text.jsontext import codec as json_codec
@@ -19,11 +21,15 @@ _MESSAGES_API = frozenset({"tool_use", "tool_result"})
 """Blocks that only messages of the Messages API have."""
 
 
-def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:
-    given: object = body
-    if isinstance(given, Mapping) and "system" in given:
-        raise TranscriptError(["a body with 'system' is a request to the Messages API, so call messages()"])
-    return parts_in(body, "messages", "a message of Chat Completions", _read, memory)
+class _ChatView(WireView):
+    """Refuses a request to the Messages API, whose messages may look alike."""
+
+    @override
+    def parts_of(self, body: Body, memory: WireMemory | None = None) -> list[Part]:
+        given: object = body
+        if isinstance(given, Mapping) and "system" in given:
+            raise TranscriptError(["a body with 'system' is a request to the Messages API, so call messages()"])
+        return super().parts_of(body, memory)
 
 
 def _read(message: Mapping[str, Any], number: int, parts: list[Part], tools: dict[str, str]) -> None:
@@ -97,10 +103,6 @@ def image_block(url: str) -> Block:
     return {"type": "image", "source": {"type": "url", "url": url}}
 
 
-def _applied(body: Body, edits: Mapping[Any, Replacement]) -> Body:
-    return edited_list(body, "messages", edits, _edited)
-
-
 def _edited(message: Mapping[str, Any], edits: Mapping[Any, Replacement]) -> Mapping[str, Any]:
     made = dict(message)
     if None in edits:
@@ -123,10 +125,6 @@ def _edited_call(call: Mapping[str, Any], new: Replacement) -> Mapping[str, Any]
     return {**call, "function": {**call["function"], "arguments": edited_arguments(new, is_json=True)}}
 
 
-def _beside(body: Body) -> Any:
-    return {key: body[key] for key in ("tools", "functions", "response_format") if body.get(key)}
-
-
 def _host_cache(body: Body) -> HostCache:
     """A mark in the last messages, as gateways pass it to Anthropic, or one that LiteLLM is asked to set there."""
     points = [point for point in body.get("cache_control_injection_points") or () if isinstance(point, Mapping)]
@@ -141,5 +139,12 @@ def _is_at_end(point: Mapping[str, Any]) -> bool:
     return point.get("location") == "message" and near
 
 
-CHAT = WireView(_parts_of, _applied, _beside, _host_cache)
+CHAT = _ChatView(
+    key="messages",
+    what="a message of Chat Completions",
+    read=_read,
+    edit=_edited,
+    beside_keys=("tools", "functions", "response_format"),
+    host_cache=_host_cache,
+)
 """A request to the Chat Completions API."""

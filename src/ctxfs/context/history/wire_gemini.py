@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ctxfs.context.history.parts import Kind, Part, Replacement
-from ctxfs.context.history.wire import Body, WireMemory, WireView, edited_list, parts_in
+from ctxfs.context.history.wire import WireView
 from ctxfs.messages.messages import to_plain
 from ctxfs.text.jsontext import codec as json_codec
 
@@ -16,10 +16,6 @@ _RESULT = "result"
 """The key under which Google's SDKs send a result that is no object; ctxfs sends what replaces a result there, too."""
 
 _THOUGHT = ("thought", "thoughtSignature")
-
-
-def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:
-    return parts_in(body, "contents", "a content of generateContent", _read, memory)
 
 
 def _read(content: Mapping[str, Any], number: int, parts: list[Part], tools: dict[str, str]) -> None:
@@ -64,10 +60,6 @@ def _media_block(part: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "image", "source": source}
 
 
-def _applied(body: Body, edits: Mapping[Any, Replacement]) -> Body:
-    return edited_list(body, "contents", edits, _edited)
-
-
 def _edited(content: Mapping[str, Any], edits: Mapping[Any, Replacement]) -> Mapping[str, Any]:
     parts = list(content["parts"])
     for n, new in edits.items():
@@ -83,9 +75,11 @@ def _edited_part(part: Mapping[str, Any], new: Replacement) -> Mapping[str, Any]
     return {**part, "text": new}
 
 
-def _beside(body: Body) -> Any:
-    return {key: body[key] for key in ("systemInstruction", "tools") if body.get(key)}
-
-
-GEMINI = WireView(_parts_of, _applied, _beside)
+GEMINI = WireView(
+    key="contents",
+    what="a content of generateContent",
+    read=_read,
+    edit=_edited,
+    beside_keys=("systemInstruction", "tools"),
+)
 """A request to Gemini's ``generateContent`` or ``streamGenerateContent``, as JSON: names in camel case."""

@@ -10,16 +10,7 @@ from typing import Any
 
 from ctxfs.context.history.host_cache import HostCache, asked_by, mark_of
 from ctxfs.context.history.parts import Kind, Part, Replacement
-from ctxfs.context.history.wire import (
-    Body,
-    WireMemory,
-    WireView,
-    blocks_or_text,
-    edited_list,
-    last_mark,
-    parts_in,
-    spread,
-)
+from ctxfs.context.history.wire import Body, WireView, blocks_or_text, last_mark, spread
 from ctxfs.messages.messages import to_plain
 
 _OWN = {"tool_use": "input", "tool_result": "content"}
@@ -29,10 +20,6 @@ _OWN = {"tool_use": "input", "tool_result": "content"}
 _CHAT_ROLES = frozenset({"tool", "function", "developer"})
 _CHAT_KEYS = frozenset({"tool_calls", "tool_call_id", "function_call"})
 """Roles and keys that only messages of Chat Completions have."""
-
-
-def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:
-    return parts_in(body, "messages", "a message of the Messages API", _read, memory)
 
 
 def _read(message: Mapping[str, Any], number: int, parts: list[Part], tools: dict[str, str]) -> None:
@@ -62,10 +49,6 @@ def _read(message: Mapping[str, Any], number: int, parts: list[Part], tools: dic
     parts += calls
 
 
-def _applied(body: Body, edits: Mapping[Any, Replacement]) -> Body:
-    return edited_list(body, "messages", edits, _edited)
-
-
 def _edited(message: Mapping[str, Any], edits: Mapping[Any, Replacement]) -> Mapping[str, Any]:
     content = message["content"]
     if isinstance(content, str):
@@ -91,14 +74,17 @@ def _marked(new: Replacement, old: Any) -> Any:
     return [{"type": "text", "text": new, "cache_control": mark}]
 
 
-def _beside(body: Body) -> Any:
-    return {key: body[key] for key in ("system", "tools", "output_config") if body.get(key)}
-
-
 def _host_cache(body: Body) -> HostCache:
     """A breakpoint that the request asks for at its end, or one that a host set in its last messages."""
     return asked_by(body.get("cache_control"), mark_of(body["messages"]))
 
 
-MESSAGES = WireView(_parts_of, _applied, _beside, _host_cache)
+MESSAGES = WireView(
+    key="messages",
+    what="a message of the Messages API",
+    read=_read,
+    edit=_edited,
+    beside_keys=("system", "tools", "output_config"),
+    host_cache=_host_cache,
+)
 """A request to the Messages API."""

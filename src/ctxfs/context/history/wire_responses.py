@@ -7,8 +7,10 @@ are, and stay.
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from ctxfs.context.history.parts import Part, Replacement
-from ctxfs.context.history.wire import Body, WireMemory, WireView, edited_list, parts_in
+from ctxfs.context.history.wire import Body, WireMemory, WireView
 from ctxfs.context.history.wire_chat import call_part, edited_arguments, image_block
 from ctxfs.errors import ConfigError
 from ctxfs.messages.messages import Block, to_plain
@@ -18,19 +20,23 @@ _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
 
 
-def _parts_of(body: Body, memory: WireMemory | None = None) -> list[Part]:
-    given: object = body
-    known = given if isinstance(given, Mapping) else {}
-    for key in ("previous_response_id", "conversation"):
-        if known.get(key):
-            raise ConfigError(
-                f"{key} is set: the server holds this history, so nothing in it can be replaced in a request; leave "
-                "it out and send the whole input, or replace results where they are made, with arrive()"
-            )
-    text = known.get("input")
-    if isinstance(text, str):
-        return [Part("user", text, (0, None), stays=True)]
-    return parts_in(body, "input", "an item of the Responses API", _read, memory)
+class _ResponsesView(WireView):
+    """Refuses a history that the server holds; a text alone is one message."""
+
+    @override
+    def parts_of(self, body: Body, memory: WireMemory | None = None) -> list[Part]:
+        given: object = body
+        known = given if isinstance(given, Mapping) else {}
+        for key in ("previous_response_id", "conversation"):
+            if known.get(key):
+                raise ConfigError(
+                    f"{key} is set: the server holds this history, so nothing in it can be replaced in a request; "
+                    "leave it out and send the whole input, or replace results where they are made, with arrive()"
+                )
+        text = known.get("input")
+        if isinstance(text, str):
+            return [Part("user", text, (0, None), stays=True)]
+        return super().parts_of(body, memory)
 
 
 def _read(item: Mapping[str, Any], number: int, parts: list[Part], tools: dict[str, str]) -> None:
@@ -68,10 +74,6 @@ def _block(part: Block) -> Block:
     return part
 
 
-def _applied(body: Body, edits: Mapping[Any, Replacement]) -> Body:
-    return edited_list(body, "input", edits, _edited)
-
-
 def _edited(item: Mapping[str, Any], edits: Mapping[Any, Replacement]) -> Mapping[str, Any]:
     new = edits[None]
     kind = item.get("type", "message")
@@ -101,9 +103,11 @@ def _new_text(part: Block, text: str | None) -> Block:
     return {**part, "text": text, **({"annotations": []} if "annotations" in part else {})}
 
 
-def _beside(body: Body) -> Any:
-    return {key: body[key] for key in ("instructions", "tools", "text") if body.get(key)}
-
-
-RESPONSES = WireView(_parts_of, _applied, _beside)
+RESPONSES = _ResponsesView(
+    key="input",
+    what="an item of the Responses API",
+    read=_read,
+    edit=_edited,
+    beside_keys=("instructions", "tools", "text"),
+)
 """A request to the Responses API."""
