@@ -16,6 +16,8 @@
 # make evidence    measures docs/evidence.md again, without a key, in about ten minutes, and fails where the page says something
 #              else; what cannot run here is skipped and named. `make evidence EVIDENCE=--short` as CI does, and
 #              `EVIDENCE=--write` for new figures
+# make live    30 calls against a real inference server: a small open model is served here, which compiles llama.cpp once, or
+#              `make live LIVE_URL=http://localhost:8000/v1 LIVE_MODEL=name`. What cannot run here is skipped and named
 # make prove   the long proofs: every crash, every failing system call, kills, forgeries; up to 3 hours, continues where
 #              it stopped. `make prove PROVE='--minutes 10 --only crash'` for a part of it. Its draws are random, and it
 #              prints their seed: `--seed N` draws the same
@@ -31,6 +33,8 @@ INSTALLED := --editable '.[cli,otel,anthropic,openai,proxy,view,fast]' --group d
 PROVE ?=
 FRAMEWORKS ?=
 EVIDENCE ?=
+LIVE_URL ?=
+LIVE_MODEL ?=
 PYTEST := $(BIN)/python -m pytest
 TESTS := $(BIN)/python scripts/run_tests.py
 PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=worksteal
@@ -46,7 +50,7 @@ endif
 # Compiled modules are kept: the tests start hundreds of processes, and rewrite the assertions of all test modules.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup quick test services plays properties frameworks installs demo docs check lint types bench evidence short-evidence prove clean
+.PHONY: setup quick test services plays properties frameworks installs demo docs check lint types bench evidence short-evidence live prove clean
 
 setup: $(STAMP)
 
@@ -126,6 +130,9 @@ evidence: $(STAMP)
 
 short-evidence: $(STAMP)
 	$(BIN)/python scripts/evidence.py --short
+
+live: $(STAMP)
+	$(BIN)/python scripts/live.py $(if $(LIVE_URL),--url $(LIVE_URL)) $(if $(LIVE_MODEL),--model $(LIVE_MODEL))
 
 prove: $(STAMP)
 	$(BIN)/python tests/prove/run.py $(PROVE)
