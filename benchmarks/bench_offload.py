@@ -167,7 +167,7 @@ async def longest_stall(root: Path) -> float:
             item = item_for(fs, content)
             path = await fs.offload(item)
             new = ToolMessage(item.id, "Read", "[Content offloaded]", offloaded=True, offload_path=path)
-            await fs.writer.replace([replaced(item, new, path)], reason="benchmark")
+            await fs.writer.evict([(item, replaced(item, new, path), "benchmark")])
         tasks.cancel_scope.cancel()
     return worst
 

@@ -142,9 +142,9 @@ def test_the_passages_of_a_materialized_output_take_a_fifth_of_it(content: str, 
         eager=Materializer(settings=Materialize(max_inline_chars=max_inline_chars)),
     )
     entry = build_entry(Incoming(message=ToolMessage("c", "Grep", content)), Known(NameAllocator()), rules)
-    if entry.leaving is None:
+    if entry.eager is None:
         return
-    text = entry.leaving.offload.placeholder
+    text = entry.eager.offload.placeholder
     passages = text.partition("\nFirst lines:\n")[2]
     assert COUNTER.count(passages) <= COUNTER.count(content) // 5
     short = entry.item.placeholder

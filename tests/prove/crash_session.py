@@ -10,6 +10,7 @@ from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import Content, UserMessage
 from ctxfs.session import export_session, import_session
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.item_records import replacement
 from ctxfs.session.records import ContentRemoved, Pinned, Restored, Undone
 from ctxfs.session.timeline.back import undone
 from ctxfs.session.timeline.bring_back import bring_back
@@ -215,7 +216,7 @@ class Run:
         after = tuple(_seen(new) if entry[0] == item.id else entry for entry in before)
         self.now = replace(self.now, snapshots=(before, after))
         if self.variant.placeholder_first:
-            await fs.writer.replace([new], reason="test")
+            await fs.writer.record([replacement(new, fs.base, "test")])
             await fs.writer.store([item])
         else:
             await fs.writer.evict([(item, new, "test")])

@@ -28,6 +28,7 @@ from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Content, ToolCall, ToolMessage, UserMessage
 from ctxfs.session.archive import read_archive
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.item_records import replacement
 from ctxfs.session.journal_writer import JournalWriter
 from ctxfs.session.timeline.back import undone
 from ctxfs.session.timeline.bring_back import bring_back
@@ -218,7 +219,7 @@ OPERATIONS: dict[str, Operation] = {
 async def _placeholder_first(bench: Bench) -> None:
     fs = bench.context.fs
     item = next(i for i in bench.context.items if i.id == "call_1")
-    await fs.writer.replace([evicted(fs, item)], reason="before its content is stored")
+    await fs.writer.record([replacement(evicted(fs, item), fs.base, "before its content is stored")])
     await fs.writer.store([item])
 
 

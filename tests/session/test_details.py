@@ -311,8 +311,8 @@ async def test_new_items_leave_in_the_same_commit() -> None:
         stays, leaves = tool_result(fs, "one", "call_1"), tool_result(fs, "two", "call_2")
         lines = bytes(store.disk.log).count(b"\n")
         items = {item.id: item for item in (stays, leaves)}
-        leaving = {"call_2": EagerOffload(item=leaves, chars=3, offload=offload(fs, leaves))}
-        applied = await carry_out(Plan(), items, fs, Pending(items=dict(items), leaving=leaving))
+        eager = {"call_2": EagerOffload(item=leaves, chars=3, offload=offload(fs, leaves))}
+        applied = await carry_out(Plan(), items, fs, Pending(items=dict(items), eager=eager))
         assert bytes(store.disk.log).count(b"\n") == lines + 1
         assert applied.left == ("call_2",)
         assert await fs.items() == (stays, evicted(leaves, offload(fs, leaves)))

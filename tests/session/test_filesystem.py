@@ -457,7 +457,7 @@ async def test_a_replaced_item_stands_in_its_new_form_until_it_is_removed(tmp_pa
         item = tool_result(fs, ({"type": "text", "text": "x"},))
         await fs.writer.add([item])
         await fs.writer.store([item])
-        await fs.writer.replace([evicted(fs, item)], reason="r")
+        await fs.writer.evict([(item, evicted(fs, item), "r")])
         assert (await fs.items())[0].message.content == PLACEHOLDER
         await fs.writer.remove([item.id], reason="r")
         assert await fs.items() == ()

@@ -326,7 +326,8 @@ async def test_a_commit_waits_for_one_that_it_needs_and_that_another_caller_hold
 
         async def admits() -> None:
             steps = [(item, evicted(fs, item), "test"), (other, other, "test")]
-            errors.extend(error for error, _ in (await fs.writer.admit([item, other], steps=steps)).values())
+            admitted = await fs.writer.admit([item, other], steps=steps)
+            errors.extend(outcome.error for outcome in (admitted.joined, *admitted.evicted.values()))
 
         held = Held(call(1))
         async with anyio.create_task_group() as tasks:

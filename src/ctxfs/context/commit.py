@@ -35,7 +35,7 @@ class Pending:
 
     Attributes:
         items: the new items, by id; they exist only in memory.
-        leaving: how an eager policy evicts some of them, by id.
+        eager: how an eager policy evicts some of them, by id.
         removed: ids of recorded items that they replace.
         beside: the model calls and requests, each by the id of the item that it follows; "" for none.
         error: the last failure to write them.
@@ -43,7 +43,7 @@ class Pending:
     """
 
     items: dict[str, ContextItem] = field(default_factory=dict)
-    leaving: dict[str, EagerOffload] = field(default_factory=dict)
+    eager: dict[str, EagerOffload] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
     beside: dict[str, list[Beside]] = field(default_factory=dict)
     error: StorageError | None = None
@@ -91,7 +91,7 @@ class Pending:
     def clear(self) -> None:
         """Note that all of it is durable."""
         self.items.clear()
-        self.leaving.clear()
+        self.eager.clear()
         self.removed.clear()
         self.beside.clear()
 
@@ -161,10 +161,10 @@ async def carry_out(
     if pending is None:
         pending = Pending()
     eager: list[Step] = []
-    for item_id, leaving in pending.leaving.items():
+    for item_id, one in pending.eager.items():
         item = items[item_id]
-        eager.append(Step(leaving.offload, item, evicted(item, leaving.offload)))
-    steps = [step for step in steps_of(plan.offloads, items) if step.new.id not in pending.leaving]
+        eager.append(Step(one.offload, item, evicted(item, one.offload)))
+    steps = [step for step in steps_of(plan.offloads, items) if step.new.id not in pending.eager]
     applied = Applied()
     if pending or steps:
         applied = await _written(steps, eager, fs, pending)
@@ -176,35 +176,42 @@ async def carry_out(
 
 
 async def _written(steps: Sequence[Step], eager: Sequence[Step], fs: ContextFileSystem, pending: Pending) -> Applied:
-    """Write evictions of any items, and what is pending, with the ``eager`` evictions of pending items."""
+    """Write evictions of any items, and what is pending, with the ``eager`` evictions of pending items.
+
+    What was not written waits for the next commit. It was refused for one of two reasons:
+
+    - storage failed, which may pass: an event reports it;
+    - it cannot be recorded at all, such as a field of a wrong type that a policy made: the first such error is raised
+      once the rest is applied. The next commit goes without eager evictions, which must not fail the items again.
+    """
     try:
         admitted = await fs.writer.admit(
             pending.items.values(),
             eager=[(step.old, step.new, step.planned.reason) for step in eager],
-            saved_chars={i: one.chars - len(one.offload.placeholder) for i, one in pending.leaving.items()},
+            saved_chars={i: one.chars - len(one.offload.placeholder) for i, one in pending.eager.items()},
             removing=pending.removed,
             beside=pending.beside,
             steps=[(step.old, step.new, step.planned.reason) for step in steps],
         )
-        failures = [error for error, _ in admitted.values()]
-        for failure in failures:
-            if isinstance(failure, OutcomeUnknown):
-                raise failure
+        errors = [outcome.error for outcome in (admitted.joined, *admitted.evicted.values())]
+        for error in errors:
+            if isinstance(error, OutcomeUnknown):
+                raise error
     except OutcomeUnknown as error:  # trying again might record the items twice: ``settle`` comes first
         pending.error = error
         raise
     done: list[Step] = []
     events: list[ContextEvent] = []
-    refused, change = admitted.get("", (None, 0))
+    refused, change = admitted.joined
     if refused is None:
         pending.clear()
     elif isinstance(refused, StorageError):
         pending.error = refused
         events.append(RecordFailed(item_ids=tuple(pending.items), error=refused))
     else:
-        pending.leaving.clear()
+        pending.eager.clear()
     for step in steps:
-        failure, own_change = admitted[step.new.id]
+        failure, own_change = admitted.evicted[step.new.id]
         if failure is None:
             done.append(step)
             events += _events(step, own_change, fs)
@@ -218,7 +225,7 @@ async def _written(steps: Sequence[Step], eager: Sequence[Step], fs: ContextFile
         items=tuple({step.new.id: step.new for step in done}.values()),
         left=tuple([step.old.id for step in done]),
         events=tuple(events),
-        error=next((error for error in failures if error is not None and not isinstance(error, StorageError)), None),
+        error=next((error for error in errors if error is not None and not isinstance(error, StorageError)), None),
     )
 
 

@@ -104,12 +104,12 @@ class EntryRules:
 class Entry:
     """A message as it will enter a session.
 
-    ``leaving``: how it is evicted eagerly; None: it stays. ``identifiers``: those that it adds.
+    ``eager``: how it is evicted before it is sent; None: it stays. ``identifiers``: those that it adds.
     """
 
     item: ContextItem
     options: EvictionOptions = NO_OPTIONS
-    leaving: EagerOffload | None = None
+    eager: EagerOffload | None = None
     identifiers: IdentifierIndex | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -164,16 +164,16 @@ def _entered(item: ContextItem, draft: Known, rules: EntryRules) -> Entry:
         item = replace(item, pinned=True)
         check_types(item)
         return Entry(item=item, identifiers=draft.identifiers)
-    leaving = None
+    eager = None
     if rules.eager is not None and rules.policy.allows(item.item_type, item.content_tokens):
-        leaving = rules.eager.decide(item, path_of=partial(path_of, rules.base), counter=rules.counter)
-    if leaving is not None:
-        item = leaving.item
+        eager = rules.eager.decide(item, path_of=partial(path_of, rules.base), counter=rules.counter)
+    if eager is not None:
+        item = eager.item
         options = EvictionOptions(trims=trims)
     else:
         options = _options(item, trims, brought, draft, rules)
     check_types(item)
-    return Entry(item=item, options=options, leaving=leaving, identifiers=draft.identifiers)
+    return Entry(item=item, options=options, eager=eager, identifiers=draft.identifiers)
 
 
 def recorded_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:

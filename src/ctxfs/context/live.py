@@ -250,8 +250,8 @@ class LiveTranscript:
             known.take(entry)
             self.transcript.enter(entry)
             self.pending.items[entry.item.id] = entry.item
-            if entry.leaving is not None:
-                self.pending.leaving[entry.item.id] = entry.leaving
+            if entry.eager is not None:
+                self.pending.eager[entry.item.id] = entry.eager
         if replacing:
             self.transcript.move(replacing)
             self.pending.remove(replacing)
@@ -282,7 +282,7 @@ class LiveTranscript:
     async def record_new(self) -> None:
         """Record new items and, if some of them need not be sent at all, evict what is due in the same commit."""
         plan = Plan()
-        if self.pending.leaving and self.why_unread is None:
+        if self.pending.eager and self.why_unread is None:
             plan = await self._plan(self.transcript.chosen())
         if self.pending:
             await self.apply(plan)
@@ -310,7 +310,7 @@ class LiveTranscript:
         """
         chosen = self.transcript.chosen() if self.why_unread is None else []
         if not chosen:
-            if self.pending and (self.pending.leaving or not self._settings.one_commit_a_turn):
+            if self.pending and (self.pending.eager or not self._settings.one_commit_a_turn):
                 await self.apply(Plan())
             self._log_stays()
             return Plan()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from ctxfs.errors import ConfigError
 from ctxfs.messages.base import Usage, UsageLike, check_model
@@ -16,7 +16,7 @@ from ctxfs.session.content.stored import Stored
 from ctxfs.session.damaged import refuse_damaged
 from ctxfs.session.field_types import check_types
 from ctxfs.session.item_records import added, ids_of, metadata_of, replacement
-from ctxfs.session.journal_writer import Commit, JournalWriter
+from ctxfs.session.journal_writer import Commit, JournalWriter, Outcome
 from ctxfs.session.records import (
     Beside,
     CallMade,
@@ -37,6 +37,16 @@ from ctxfs.text.jsontext.write_stream import has_surrogates, is_longer
 
 EvictionStep = tuple[ContextItem, ContextItem, str]
 """The old item, the new one, and the reason."""
+
+
+class Admitted(NamedTuple):
+    """What became of items that join the context, and of the evictions of each item, by its id in the context."""
+
+    joined: Outcome
+    evicted: Mapping[str, Outcome]
+
+
+_NOTHING_JOINS: Final = Outcome(None, 0)
 
 
 class SessionWriter:
@@ -213,7 +223,7 @@ class SessionWriter:
         removing: Sequence[str] = (),
         beside: Mapping[str, Sequence[Beside]] = MappingProxyType({}),
         steps: Sequence[EvictionStep] = (),
-    ) -> dict[str, tuple[Exception | None, int]]:
+    ) -> Admitted:
         """Record items that join the context, and evictions, together if storage takes that.
 
         Else the items are written by themselves, all or none, and then the evictions, item by item: see
@@ -228,20 +238,14 @@ class SessionWriter:
                 that they follow; "" for none.
             steps: evictions of any items; see ``evict``.
 
-        Returns:
-            What became of the evictions of each item, by its id in the context, and of the new items, by "": the error,
-            None if it is durable, and the number of the change that it is part of.
-
         Raises:
             CorruptContent: an item's content is damaged.
 
         """
-        names: list[str] = []
         commits: list[Commit] = []
         joining: Commit | None = None
         if items or beside:
             joining = self._joining(items, eager=eager, saved_chars=saved_chars, removing=removing, beside=beside)
-            names.append("")
             commits.append(joining)
         new_ids = {item.id for item in items}
         # Steps of one item build on each other, so they are one commit.
@@ -249,10 +253,10 @@ class SessionWriter:
         for step in steps:
             by_item.setdefault(step[1].id, []).append(step)
         for item_id, own in by_item.items():
-            names.append(item_id)
             commits.append(self._evicting(own, needs=joining if item_id in new_ids else None))
         outcomes = await self.journal.commit_each(commits)
-        return dict(zip(names, outcomes, strict=True))
+        joined = _NOTHING_JOINS if joining is None else outcomes.pop(0)
+        return Admitted(joined, dict(zip(by_item, outcomes, strict=True)))
 
     def _joining(
         self,
@@ -266,12 +270,12 @@ class SessionWriter:
     ) -> Commit:
         """The commit of items that join the context; see ``admit``."""
         refuse_damaged(items)
-        leaving = {old.id for old, _, _ in eager}
+        evicted = {old.id for old, _, _ in eager}
         # Contents come first: the record of an item says whether its content is in a file, or in the record itself.
         files: list[ContentFile] = []
         stored: set[str] = set()
         for item in items:
-            if self._needs_file(item) or (item.id in leaving and self._must_store(item)):
+            if self._needs_file(item) or (item.id in evicted and self._must_store(item)):
                 files.append(self._file_for(item))
                 stored.add(item.id)
         records: list[Record] = []
@@ -317,15 +321,10 @@ class SessionWriter:
         if files:
             await self.journal.commit(Commit(files=files))
 
-    async def replace(self, items: Sequence[ContextItem], *, reason: str) -> None:
-        """Record that items were replaced by their placeholders; their contents are already stored."""
-        records = [replacement(item, self._base, reason) for item in items]
-        await self.journal.commit(Commit(records=records))
-
     async def evict(self, steps: Sequence[EvictionStep]) -> None:
         """Store the contents of old items and record the new ones in their place, in one commit.
 
-        An item that only repeats lines of stored content (``source``) is not stored a second time.
+        An item whose content is stored already, or only repeats lines of one that is (``source``), is not stored again.
         """
         await self.journal.commit(self._evicting(steps))
 

@@ -133,7 +133,7 @@ class EconomicRun:
         entered = replace(self._item(ItemType.TOOL_RESULT, item.call_id, message, item.tokens), source=source)
         self._items[entered.id], self._ids[item.index] = item, entered.id
         entry = new_entry(entered, self._known, self._rules)
-        offload = None if entry.leaving is None else entry.leaving.offload
+        offload = None if entry.eager is None else entry.eager.offload
         if offload is not None:
             entry = replace(entry, item=evicted(entry.item, offload))
         self._results[entered.id] = self._entered(entry).item
