@@ -556,7 +556,7 @@ class Context:
 
         """
         async with self._live.changing():
-            item = self._live.transcript.items.get(item_id)
+            item = self._transcript.items.get(item_id)
             if item is not None and not isinstance(item.message, AssistantMessage):
                 if not item.destroyed:
                     return item
@@ -579,7 +579,7 @@ class Context:
         async with self._live.changing():
             await self._live.record()
             self._live.pending.check_recorded(self.fs.session_id)
-            item = self._live.transcript.items.get(item_id)
+            item = self._transcript.items.get(item_id)
             if item is not None and not (item.destroyed or item.trimmed):
                 return item if item.pinned else await pin_whole(self._live, item)
             back = await self._go_back(lambda records: pinned(records, item_id), fits=True)
@@ -618,7 +618,7 @@ class Context:
         """
         async with self._live.changing():
             back = await self._go_back(lambda records: undone(records, change), fits=True)
-            items = self._live.transcript.items
+            items = self._transcript.items
             return tuple(items[item_id] for item_id in back.item_ids if item_id in items)
 
     # Inside ----------------------------------------------------------------------------------------------------------
@@ -671,7 +671,7 @@ class Context:
 
     def _check_fits(self, back: Back) -> None:
         budget = self._controller.budget
-        if budget is None:
+        if budget is None:  # no limit
             return
         needed = self._controller.calibration.estimate(self.counted_tokens + back.tokens)
         if needed > budget.limit_tokens:
@@ -680,5 +680,5 @@ class Context:
 
     def _found(self, item_id: str, back: Back) -> ContextItem:
         """The item of the context that ``item_id`` named; for arguments, their reply."""
-        items = self._live.transcript.items
+        items = self._transcript.items
         return items[item_id] if item_id in items else items[back.item_ids[0]]

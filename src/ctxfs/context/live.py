@@ -61,10 +61,6 @@ class LiveTranscript:
         self.notices = Notices(fs, settings.on_event)
         self.lock = LoopLock()
         self._readers = ASSUMED
-        self._warned = False
-        self._told_unread: str | None = None
-        self._told_forced = False
-        self._warned_of_keep_recent = False
         self._settings = settings
         self._agrees = True  # with the session: no change was cut in the middle
         self.begin()
@@ -105,44 +101,26 @@ class LiveTranscript:
     def warn_of_unread(self) -> None:
         """Log, once, why no tool of the requests opens what placeholders name."""
         why = self.why_unread
-        if why is not None and why != self._told_unread:
-            self._told_unread = why
-            _log.warning(
-                "session %s: %s, so the model cannot open what placeholders name, and nothing is evicted until the "
-                "window is full: add read_tool(context.fs)",
-                self.fs.session_id,
-                why,
+        if why is not None:
+            self.notices.warn_once(
+                f"{why}, so the model cannot open what placeholders name, and nothing is evicted until the window is "
+                "full: add read_tool(context.fs)"
             )
 
     def warn_of_forced(self) -> None:
         """Log, once, that the window is full, if what leaves for it cannot be opened by a tool of the requests."""
         why = self.why_unread
-        if why is not None and not self._told_forced:
-            self._told_forced = True
-            _log.warning(
-                "session %s: the window is full, so contents leave the context that its model cannot open: %s. Their "
-                "placeholders name the files",
-                self.fs.session_id,
-                why,
+        if why is not None:
+            self.notices.warn_once(
+                f"the window is full, so contents leave the context that its model cannot open: {why}. Their "
+                "placeholders name the files"
             )
 
     def warn_of_large(self, entries: Sequence[Entry]) -> None:
         """Log, once, that a result is sent whole because no tool of the request opens what would be stored."""
         eager = self.rules.eager
-        if not isinstance(eager, Preview) or eager.tools or self._warned:
-            return
-        if any(eager.is_over(entry.item) for entry in entries):
-            self._warned = True
-            _log.warning("session %s: %s", self.fs.session_id, eager.rule.no_reader)
-
-    def _warn_of_keep_recent(self) -> None:
-        """Log, once, that keep-recent costs more than never evicting."""
-        if self._warned_of_keep_recent:
-            return
-        warning = self.transcript.keep_recent_warning()
-        if warning is not None:
-            self._warned_of_keep_recent = True
-            _log.warning("session %s: %s", self.fs.session_id, warning)
+        if isinstance(eager, Preview) and not eager.tools and any(eager.is_over(entry.item) for entry in entries):
+            self.notices.warn_once(eager.rule.no_reader)
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:
@@ -357,7 +335,9 @@ class LiveTranscript:
         applied = await carry_out(plan, self.transcript.items, self.fs, self.pending)
         if applied.items:
             self.transcript.rewrite(applied.items, applied.left)
-            self._warn_of_keep_recent()
+            warning = self.transcript.keep_recent_warning()
+            if warning is not None:
+                self.notices.warn_once(warning, about="keep_recent")
         moved = applied.archived
         if moved is not None:
             self.transcript.move(moved.item_ids, item=moved.item, before=moved.before)

@@ -22,6 +22,14 @@ class Notices:
         self._fs = fs
         self._on_event = on_event
         self.last_failure: StorageError | None = None
+        self._warned: set[str] = set()
+
+    def warn_once(self, text: str, *, about: str = "") -> None:
+        """Log a warning about the session, once; ``about`` stands for it where its figures change from time to time."""
+        key = about or text
+        if key not in self._warned:
+            self._warned.add(key)
+            _log.warning("session %s: %s", self._fs.session_id, text)
 
     def emit(self, event: ContextEvent) -> None:
         """Log ``event``, and pass it on."""

@@ -25,47 +25,36 @@ async def make_room(
         return
     live.warn_of_forced()
     live.notices.last_failure = None
-    with live.fs.writer.journal.one_change():
-        await _reduced(reduction, live, controller, overhead_tokens=overhead_tokens)
-
-
-async def _reduced(
-    reduction: Reduction, live: LiveTranscript, controller: CompactionController, *, overhead_tokens: int
-) -> None:
-    """Do step by step what ``reduction`` says; all that is evicted is one change."""
     answer: Reply | ModelError | None = None
-    while True:
-        view = live.view(live.transcript.tokens + overhead_tokens)
-        step = await to_thread.run_sync(reduction.next_step, view, answer)
-        answer = None
-        match step:
-            case Plan():
-                await _carry_out(step, live)
-            case AskForSummary():
-                assert controller.summarize is not None
-                answer = await _summary(step.prompt, controller.summarize, live)
-            case SummaryFailed():
-                live.notices.emit(step)
-            case Done():
-                _settle(step, live, controller)
-                return
-            case Overflow():
-                _settle(step.done, live, controller)
-                failed = live.notices.last_failure
-                if failed is None:
-                    raise step.error
-                raise step.error.because(f"storing failed ({failed}), so these items are still in it") from failed
+    with live.fs.writer.journal.one_change():  # all that is evicted is undone together
+        while True:
+            view = live.view(live.transcript.tokens + overhead_tokens)
+            step = await to_thread.run_sync(reduction.next_step, view, answer)
+            answer = None
+            match step:
+                case Plan():
+                    async with live.changing():
+                        await live.apply(step)
+                case AskForSummary():
+                    assert controller.summarize is not None
+                    answer = await _summary(step.prompt, controller.summarize, live)
+                case SummaryFailed():
+                    live.notices.emit(step)
+                case Done():
+                    _settle(step, live, controller)
+                    return
+                case Overflow():
+                    _settle(step.done, live, controller)
+                    failed = live.notices.last_failure
+                    if failed is None:
+                        raise step.error
+                    raise step.error.because(f"storing failed ({failed}), so these items are still in it") from failed
 
 
 def _settle(done: Done, live: LiveTranscript, controller: CompactionController) -> None:
     controller.settled(done)
     if done.compacted is not None:
         live.notices.emit(done.compacted)
-
-
-async def _carry_out(plan: Plan, live: LiveTranscript) -> None:
-    async with live.changing():
-        await live.apply(plan)
 
 
 async def _summary(prompt: str, summarize: Summarize, live: LiveTranscript) -> Reply | ModelError:

@@ -24,10 +24,13 @@ async def with_contents(
         try:
             contents[item.id] = await load(item.id)
         except CtxfsError as error:
-            if (detail := detail_of(error)) is None:
+            detail = detail_of(error)
+            if detail is None:
                 raise
             removed = isinstance(error, ContentGone)
-            unreadable[item.id] = DamagedContent(item_id=item.id, name=item.name, detail=detail, removed=removed)
-            damaged += [] if removed else [unreadable[item.id]]
+            found = DamagedContent(item_id=item.id, name=item.name, detail=detail, removed=removed)
+            unreadable[item.id] = found
+            if not removed:
+                damaged.append(found)
     loaded = [item.with_content(contents[item.id]) if item.id in contents else item for item in items]
     return with_notices(loaded, unreadable), tuple(damaged)

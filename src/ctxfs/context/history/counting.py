@@ -28,8 +28,11 @@ class NotingCounter:
         if len(text) < NOTED_CHARS:
             return self._counter.count(text)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
-        if (tokens := self._known.get(digest)) is None:
-            tokens = self._known[digest] = self.new[digest] = self._counter.count(text)
+        tokens = self._known.get(digest)
+        if tokens is None:
+            tokens = self._counter.count(text)
+            self._known[digest] = tokens
+            self.new[digest] = tokens
         return tokens
 
     def learn(self, known: Mapping[str, int]) -> None:

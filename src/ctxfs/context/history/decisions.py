@@ -39,7 +39,8 @@ class Decisions:
     def take(self, decided: Iterable[Decided]) -> None:
         """Take in decisions that are durable; if there are two about one part, the first one stays in force."""
         for one in decided:
-            if self._by_key.setdefault(key := key_of(one), one) is not one:
+            key = key_of(one)
+            if self._by_key.setdefault(key, one) is not one:
                 continue
             self._log.append(one)
             self._by_hash.setdefault((key.kind, key.sha256), one)
@@ -57,9 +58,12 @@ class Decisions:
         if not self._log:
             return None
         found = self._by_key.get(key)
-        if found is None and (other := self._by_hash.get((key.kind, key.sha256))) is not None:
-            found = other if not key.call_id or not other.call_id else None
-        return found
+        if found is not None:
+            return found
+        same = self._by_hash.get((key.kind, key.sha256))
+        if same is None or (key.call_id and same.call_id):
+            return None
+        return same
 
     def replacing(self, key: Key) -> Decided | None:
         """The decision whose replacement this part is; None if it is not a replacement."""

@@ -75,7 +75,8 @@ class Histories:
         A history that was closed because it was idle opens again at its next use.
         """
         require_text("thread_id", thread_id)
-        session_id, now = session_name(thread_id), self._clock()
+        session_id = session_name(thread_id)
+        now = self._clock()
         with self._lock:
             history, _ = self._open.pop(session_id, (None, now))
             if history is None:
@@ -102,7 +103,8 @@ class Histories:
         Raises what ``History.close`` raises: the first error, after all have been closed.
         """
         with self._lock:
-            going, self._open = list(self._open.values()), {}
+            going = list(self._open.values())
+            self._open = {}
         errors: list[CtxfsError] = []
         for history, _ in going:
             try:
