@@ -1,4 +1,4 @@
-"""The flow of frameworks that need no adapter: the transport is in the client of their model, and answers the reading.
+"""The flow with the transport in the client of the model, which answers the reading: no adapter is needed.
 
 Three large results come in, and the first one is replaced. The model reads back the line that it needs inside of one
 request, so the framework never sees that call. Then a new process goes on with what the framework kept.
@@ -13,7 +13,7 @@ from typing import Any
 from ctxfs.adapters.transport import history_transport
 from ctxfs.context import History
 from ctxfs.messages import ToolCall
-from ctxfs.testing import ChatCompletionsServer, ResponsesServer
+from ctxfs.testing import ChatCompletionsServer, MessagesServer, ResponsesServer
 from frameworks import flow
 
 MODEL = "gpt-5"
@@ -36,12 +36,17 @@ def responses_turn(body: dict[str, Any]) -> Any:
     return _turn(_results(body), text_of(last["content"]) if last.get("role") == "user" else "")
 
 
+def messages_turn(body: dict[str, Any]) -> Any:
+    """The scripted model, as a turn of the Messages API."""
+    return _turn(_results(body), text_of(body["messages"][-1]["content"]))
+
+
 def text_of(content: Any) -> str:
     """A content as text."""
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content or ())
 
 
-Server = ChatCompletionsServer | ResponsesServer
+Server = ChatCompletionsServer | MessagesServer | ResponsesServer
 
 
 @contextmanager
@@ -56,6 +61,14 @@ def chat_server() -> Iterator[ChatCompletionsServer]:
 def responses_server() -> Iterator[ResponsesServer]:
     """The Responses API that plays the flow; nothing may be refused."""
     with ResponsesServer([responses_turn] * 12) as server:
+        yield server
+    assert server.refusals == []
+
+
+@contextmanager
+def messages_server() -> Iterator[MessagesServer]:
+    """The Messages API that plays the flow; nothing may be refused."""
+    with MessagesServer([messages_turn] * 12) as server:
         yield server
     assert server.refusals == []
 
@@ -94,9 +107,16 @@ def play(ask: Ask, server: Server, root: Path, *, seen: Callable[[Any], str] = j
 
 def _results(request: dict[str, Any]) -> list[str]:
     """The texts of all results in a request."""
-    if "messages" in request:
-        return [text_of(message["content"]) for message in request["messages"] if message["role"] == "tool"]
-    return [text_of(item["output"]) for item in request["input"] if item.get("type") == "function_call_output"]
+    if "messages" not in request:
+        return [text_of(item["output"]) for item in request["input"] if item.get("type") == "function_call_output"]
+    results = []
+    for message in request["messages"]:
+        if message["role"] == "tool":
+            results.append(text_of(message["content"]))
+        elif isinstance(message["content"], list):
+            blocks = [block for block in message["content"] if block["type"] == "tool_result"]
+            results += [text_of(block["content"]) for block in blocks]
+    return results
 
 
 def _shown(request: dict[str, Any]) -> list[str]:

@@ -7,17 +7,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from anthropic import Anthropic, APIStatusError, AsyncAnthropic, beta_async_tool, beta_tool
 from anthropic.lib.tools import ToolError
 from anyio.from_thread import start_blocking_portal
 
 from ctxfs.adapters.anthropic import CtxfsMiddleware
+from ctxfs.adapters.transport import history_transport
 from ctxfs.context import Histories, History
 from ctxfs.errors import ConfigError
 from ctxfs.messages import AssistantMessage, ToolCall
 from ctxfs.testing import MessagesServer
-from frameworks import flow
+from frameworks import flow, one_line
 
 MODEL = "claude-sonnet-5-5"
 
@@ -194,6 +196,63 @@ def test_the_flow_at_the_source(agent: Callable[..., LoopAgent], tmp_path: Path)
         flow.play_at_source(lambda root, kept: agent(running, root, kept), tmp_path)
 
 
+def ask_by_transport(url: str, question: str, transport: Any, kept: Any) -> tuple[str, Any]:
+    """One turn with the tool runner, which has the tools of the program alone."""
+    messages = [*(kept or []), {"role": "user", "content": question}]
+    with Anthropic(
+        api_key="any", base_url=url, http_client=httpx2.Client(transport=transport), max_retries=0
+    ) as client:
+        runner = client.beta.messages.tool_runner(
+            model=MODEL, max_tokens=500, messages=messages, tools=[service_log], thread=False
+        )
+        reply = runner.until_done()
+        runner.set_messages_params(lambda params: messages.extend(params["messages"][len(messages) :]) or params)
+    return _text([block.model_dump() for block in reply.content]), messages
+
+
+def ask_by_stream(url: str, question: str, transport: Any, kept: Any) -> tuple[str, Any]:
+    """One turn of a loop of one's own that streams, on the asynchronous client."""
+    messages = [*(kept or []), {"role": "user", "content": question}]
+
+    async def run() -> str:
+        async with AsyncAnthropic(
+            api_key="any", base_url=url, http_client=httpx2.AsyncClient(transport=transport), max_retries=0
+        ) as client:
+            while True:
+                given: Any = {"messages": messages, "tools": [async_service_log.to_dict()]}
+                async with client.messages.stream(model=MODEL, max_tokens=500, **given) as stream:
+                    reply = await stream.get_final_message()
+                messages.append({"role": "assistant", "content": [block.to_dict() for block in reply.content]})
+                calls = [block for block in reply.content if block.type == "tool_use"]
+                if not calls:
+                    return _text(messages[-1]["content"])
+                results = [(call.id, await async_service_log.call(call.input)) for call in calls]
+                blocks = [{"type": "tool_result", "tool_use_id": id_, "content": content} for id_, content in results]
+                messages.append({"role": "user", "content": blocks})
+
+    return asyncio.run(run()), messages
+
+
+@pytest.mark.parametrize("ask", [ask_by_transport, ask_by_stream])
+def test_one_line_brings_the_tools_too(ask: one_line.Ask, tmp_path: Path) -> None:
+    with one_line.messages_server() as running:
+        one_line.play(ask, running, tmp_path, seen=lambda kept: json.dumps(kept, default=str))
+
+
+def test_a_thread_that_the_server_holds_is_sent_as_it_is_by_the_transport(tmp_path: Path) -> None:
+    turns: list[Any] = [[ToolCall(flow.TOOL, {"n": 1}, id="call_1")], "fine"]
+    with MessagesServer(turns) as running, History(root_path=tmp_path) as history:
+        transport = history_transport(history, reading_turns=8)
+        client = Anthropic(api_key="any", base_url=running.url, http_client=httpx2.Client(transport=transport))
+        given: Any = {"messages": [{"role": "user", "content": "Go."}], "tools": [service_log]}
+        reply = client.beta.messages.tool_runner(model=MODEL, max_tokens=9, **given).until_done()
+        client.close()
+    assert reply.content[0].text == "fine"
+    assert [tool["name"] for tool in running.requests[0]["tools"]] == [flow.TOOL]
+    (problem,) = transport.savings.problems
+    assert "thread is set: the server holds this history" in problem
+
+
 def thinking(body: dict[str, Any]) -> Any:
     """``turn``, with thinking before each reply."""
     move = next_move(body)
@@ -294,7 +353,7 @@ def test_a_thread_that_the_server_holds_is_refused(client_class: Any, tmp_path: 
         client = client_class(api_key="any", base_url=running.url, middleware=[CtxfsMiddleware(history)])
         thread = client.beta.messages.thread(model=MODEL, max_tokens=9)
         send = thread.send if client_class is Anthropic else lambda text: asyncio.run(thread.send(text))
-        with pytest.raises(ConfigError, match="pass thread=False, or leave this middleware out"):
+        with pytest.raises(ConfigError, match="pass thread=False and send all messages"):
             send("Hello")
         assert running.requests == []
 

@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
-from agents import Agent, ModelResponse, RunConfig, Runner, SQLiteSession, Usage, function_tool
+from agents import Agent, ModelResponse, OpenAIProvider, RunConfig, Runner, SQLiteSession, Usage, function_tool
 from agents.mcp import MCPServerStdio
 from agents.models.interface import Model
 from agents.run import CallModelData, ModelInputData
 from mcp.types import Tool as MCPTool
+from openai import AsyncOpenAI
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
@@ -25,7 +27,7 @@ from ctxfs.adapters.openai_agents import CtxfsFilter
 from ctxfs.context import Histories, History, Part
 from ctxfs.errors import ConfigError
 from ctxfs.messages.tokens import default_counter
-from frameworks import flow
+from frameworks import flow, one_line
 from frameworks.conformance import AdapterConformance, text_of, with_text
 
 
@@ -152,6 +154,37 @@ def test_the_flow_on_the_wire(agent: Any, tmp_path: Path) -> None:
 
 def test_the_flow_at_the_source(tmp_path: Path) -> None:
     flow.play_at_source(AtSource, tmp_path)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_one_line_brings_the_tools_too(is_streamed: bool, tmp_path: Path) -> None:
+    """The transport in the SDK's client: the agent has the tools of the program alone."""
+
+    def ask(url: str, question: str, transport: Any, kept: Any) -> tuple[str, Any]:
+        async def run() -> tuple[str, Any]:
+            client = AsyncOpenAI(
+                api_key="any", base_url=url, http_client=httpx2.AsyncClient(transport=transport), max_retries=0
+            )
+            session = SQLiteSession("s")
+            await session.add_items(kept or [])
+            agent = Agent(name="reader", model=one_line.MODEL, tools=[service_log])
+            provider = OpenAIProvider(openai_client=client)
+            settings = RunConfig(model_provider=provider, tracing_disabled=True)
+            if is_streamed:
+                streamed = Runner.run_streamed(agent, question, session=session, run_config=settings)
+                async for _ in streamed.stream_events():
+                    pass
+                said = streamed.final_output
+            else:
+                said = (await Runner.run(agent, question, session=session, run_config=settings)).final_output
+            items = await session.get_items()
+            session.close()
+            return str(said), items
+
+        return asyncio.run(run())
+
+    with one_line.responses_server() as server:
+        one_line.play(ask, server, tmp_path)
 
 
 def test_what_was_billed_is_recorded(tmp_path: Path) -> None:

@@ -346,10 +346,12 @@ def test_messages_of_a_response_are_written_as_their_role_writes_them() -> None:
     assert RESPONSES.applied(plain, {(0, None): "c"})["input"][0]["content"] == [{"type": "output_text", "text": "c"}]
 
 
-@pytest.mark.parametrize("key", ["previous_response_id", "conversation"])
-def test_a_history_that_the_server_holds_is_refused(key: str) -> None:
+@pytest.mark.parametrize(
+    ("view", "key"), [(RESPONSES, "previous_response_id"), (RESPONSES, "conversation"), (MESSAGES, "thread")]
+)
+def test_a_history_that_the_server_holds_is_refused(view: WireView, key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} is set.*arrive"):
-        RESPONSES.parts_of({"input": "go", key: "r1"})
+        view.parts_of({"input": "go", "messages": [], key: "r1"})
 
 
 # Bad input -----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from typing import Any, cast
 
 from ctxfs.agent.llm.bound_thinking import ThinkingDropper, beta_headers
 from ctxfs.agent.llm.sse import UsageReader
-from ctxfs.errors import ConfigError
 
 __all__ = ["body_of", "is_refusal", "is_reply", "listen", "listen_async", "sent_body", "with_body"]
 
@@ -22,13 +21,7 @@ def body_of(request: Any) -> dict[str, Any] | None:
     """The body of a request that holds a history; None for any other request."""
     if request.method.lower() != "post" or _route(request) not in (_MESSAGES, _COUNTING):
         return None
-    body = cast("dict[str, Any]", request.json)
-    if body.get("thread"):
-        raise ConfigError(
-            "the server holds this thread, so nothing in it can be replaced in a request: pass thread=False, or leave "
-            "this middleware out and replace results where they are made, with at_source()"
-        )
-    return body
+    return cast("dict[str, Any]", request.json)
 
 
 def is_reply(request: Any, status: int) -> bool:

@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
+from typing_extensions import override
+
 from ctxfs.context.history.host_cache import HostCache, asked_by, mark_of
 from ctxfs.context.history.parts import Kind, Part, Replacement
-from ctxfs.context.history.wire import Body, WireView, blocks_or_text, last_mark, spread
+from ctxfs.context.history.wire import Body, WireMemory, WireView, blocks_or_text, last_mark, spread
+from ctxfs.errors import ConfigError
 from ctxfs.messages.messages import to_plain
 
 _OWN = {"tool_use": "input", "tool_result": "content"}
@@ -20,6 +23,21 @@ _OWN = {"tool_use": "input", "tool_result": "content"}
 _CHAT_ROLES = frozenset({"tool", "function", "developer"})
 _CHAT_KEYS = frozenset({"tool_calls", "tool_call_id", "function_call"})
 """Roles and keys that only messages of Chat Completions have."""
+
+
+class _MessagesView(WireView):
+    """Refuses a thread that the server holds."""
+
+    @override
+    def parts_of(self, body: Body, memory: WireMemory | None = None) -> list[Part]:
+        given: object = body
+        if isinstance(given, Mapping) and given.get("thread"):
+            raise ConfigError(
+                "thread is set: the server holds this history, so nothing in it can be replaced in a request; pass "
+                "thread=False and send all messages, or replace results where they are made, with arrive() or "
+                "at_source()"
+            )
+        return super().parts_of(body, memory)
 
 
 def _read(message: Mapping[str, Any], number: int, parts: list[Part], tools: dict[str, str]) -> None:
@@ -79,7 +97,7 @@ def _host_cache(body: Body) -> HostCache:
     return asked_by(body.get("cache_control"), mark_of(body["messages"]))
 
 
-MESSAGES = WireView(
+MESSAGES = _MessagesView(
     key="messages",
     what="a message of the Messages API",
     read=_read,
