@@ -198,7 +198,7 @@ def test_the_flow_at_the_source(agent: Callable[..., LoopAgent], tmp_path: Path)
 
 def ask_by_transport(url: str, question: str, transport: Any, kept: Any) -> tuple[str, Any]:
     """One turn with the tool runner, which has the tools of the program alone."""
-    messages = [*(kept or []), {"role": "user", "content": question}]
+    messages: list[Any] = [*(kept or []), {"role": "user", "content": question}]
     with Anthropic(
         api_key="any", base_url=url, http_client=httpx2.Client(transport=transport), max_retries=0
     ) as client:
@@ -206,13 +206,19 @@ def ask_by_transport(url: str, question: str, transport: Any, kept: Any) -> tupl
             model=MODEL, max_tokens=500, messages=messages, tools=[service_log], thread=False
         )
         reply = runner.until_done()
-        runner.set_messages_params(lambda params: messages.extend(params["messages"][len(messages) :]) or params)
-    return _text([block.model_dump() for block in reply.content]), messages
+        seen: list[Any] = []
+
+        def look(params: Any) -> Any:
+            seen.extend(params["messages"])
+            return params
+
+        runner.set_messages_params(look)
+    return _text([block.model_dump() for block in reply.content]), seen
 
 
 def ask_by_stream(url: str, question: str, transport: Any, kept: Any) -> tuple[str, Any]:
     """One turn of a loop of one's own that streams, on the asynchronous client."""
-    messages = [*(kept or []), {"role": "user", "content": question}]
+    messages: list[Any] = [*(kept or []), {"role": "user", "content": question}]
 
     async def run() -> str:
         async with AsyncAnthropic(

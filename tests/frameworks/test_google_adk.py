@@ -16,7 +16,7 @@ from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import InMemoryRunner, Runner
 from google.adk.sessions import InMemorySessionService
 from google.genai import types
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from ctxfs.adapters.google_adk import CtxfsPlugin
 from ctxfs.context import Histories, History, HostCache, Part
@@ -314,6 +314,40 @@ def test_a_request_for_json_without_tools_gets_none(tmp_path: Path) -> None:
     names = [tool.name for tool in agent.history.tools]
     agent.close()
     assert offered == [[], names]
+
+
+class Answer(BaseModel):
+    """What an agent answers."""
+
+    line_that_says_so: str = Field(description="The whole line, as it is in the log. " * 200)
+
+
+@pytest.mark.parametrize(
+    ("config", "added"),
+    [
+        ({"tools": [types.Tool(google_search=types.GoogleSearch(exclude_domains=["a.b"] * 400))]}, 1000),
+        ({"response_schema": Answer}, 1600),
+        ({"response_schema": list[Answer]}, 1600),
+        ({"response_schema": types.Schema(type=types.Type.STRING, description="The whole line. " * 400)}, 1600),
+    ],
+)
+def test_hosted_tools_and_the_schema_of_the_answer_are_counted(
+    config: dict[str, Any], added: int, tmp_path: Path
+) -> None:
+    def overhead(**given: Any) -> int:
+        contents = [types.Content(role="user", parts=[types.Part(text="Go.")])]
+        request = LlmRequest(contents=contents, config=types.GenerateContentConfig(**given))
+        asyncio.run(plugin.before_model_callback(callback_context=context, llm_request=request))
+        (branch,) = history._core._branches.values()  # noqa: SLF001 - as flow.check_overhead
+        return branch.overhead_tokens
+
+    session = SimpleNamespace(app_name="a", user_id="u", id="s")
+    context: Any = SimpleNamespace(agent_name="reader", session=session)
+    with History(root_path=tmp_path) as history:
+        plugin = CtxfsPlugin(history)
+        few = overhead(system_instruction=flow.LONG_PROMPT)
+        flow.check_overhead(history)
+        assert added <= overhead(system_instruction=flow.LONG_PROMPT, **config) - few < 2 * added
 
 
 def test_the_instruction_and_the_tools_of_a_request_are_counted(tmp_path: Path) -> None:

@@ -10,12 +10,14 @@ from zlib import crc32
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelRequest, ModelResponse
+from langchain.agents.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
 from langchain_anthropic import ChatAnthropic
 from langchain_anthropic.middleware import AnthropicPromptCachingMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
+from pydantic import BaseModel, Field
 
 from ctxfs.adapters.langchain import CtxfsMiddleware
 from ctxfs.context import Histories, History, HostCache, Part
@@ -63,6 +65,43 @@ def test_the_flow_at_the_source(agent: Callable[..., LangChainAgent], tmp_path: 
     assert len(str(next(iter(played.kept.list(CONFIG))).checkpoint)) < len(flow.service_log(1)), (
         "less than one of the three"
     )
+
+
+class Answer(BaseModel):
+    """What an agent answers."""
+
+    line_that_says_so: str = Field(description="The whole line, as it is in the log. " * 200)
+
+
+@pytest.mark.parametrize(
+    ("beside", "added"),
+    [
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search", "blocked_domains": ["a.b"] * 400}]}, 1000),
+        ({"tools": [{"google_search": {"exclude_domains": ["a.b"] * 400}}]}, 1000),
+        ({"tools": [{"type": "mcp", "server_label": "issues", "server_description": "Issues. " * 400}]}, 800),
+        ({"response_format": ToolStrategy(Answer)}, 1600),
+        ({"response_format": ProviderStrategy(Answer.model_json_schema())}, 1600),
+        ({"response_format": AutoStrategy(Answer)}, 1600),
+    ],
+)
+def test_hosted_tools_and_the_schema_of_the_answer_are_counted(
+    beside: dict[str, Any], added: int, tmp_path: Path
+) -> None:
+    def overhead(**given: Any) -> int:
+        request: Any = ModelRequest(model=cast("Any", None), messages=[HumanMessage("Go.")], state={}, **given)
+        middleware.wrap_model_call(request, lambda _: ModelResponse(result=[]))
+        (branch,) = history._core._branches.values()  # noqa: SLF001 - as flow.check_overhead
+        return branch.overhead_tokens
+
+    with History(root_path=tmp_path) as history:
+        middleware = CtxfsMiddleware(history)
+        own: Any = {"system_message": SystemMessage(flow.LONG_PROMPT), "tools": list(middleware.tools)}
+        call: Any = RunnableLambda(lambda _: overhead(**own))
+        few = call.invoke(None)
+        flow.check_overhead(history)
+        tools = [*own["tools"], *beside.get("tools", ())]
+        call = RunnableLambda(lambda _: overhead(**own | beside | {"tools": tools}))
+        assert added <= call.invoke(None) - few < 2 * added
 
 
 def test_time_travel_sends_the_same_bytes(tmp_path: Path) -> None:

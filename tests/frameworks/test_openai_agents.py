@@ -8,12 +8,25 @@ from typing import Any
 
 import httpx2
 import pytest
-from agents import Agent, ModelResponse, OpenAIProvider, RunConfig, Runner, SQLiteSession, Usage, function_tool
+from agents import (
+    Agent,
+    CodeInterpreterTool,
+    HostedMCPTool,
+    ModelResponse,
+    OpenAIProvider,
+    RunConfig,
+    Runner,
+    SQLiteSession,
+    Usage,
+    WebSearchTool,
+    function_tool,
+)
 from agents.mcp import MCPServerStdio
 from agents.models.interface import Model
 from agents.run import CallModelData, ModelInputData
 from mcp.types import Tool as MCPTool
 from openai import AsyncOpenAI
+from openai.types.responses.web_search_tool import Filters
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
@@ -263,13 +276,23 @@ class Served(MCPServerStdio):
 
 
 def test_all_that_a_request_holds_besides_its_items_is_counted(tmp_path: Path) -> None:
-    """The prompt, the tools, those of MCP servers, hand-overs, and the schema of the answer."""
+    """The prompt, the tools, hosted ones and those of MCP servers, hand-overs, and the schema of the answer."""
     server = Served({"command": sys.executable, "args": ["-c", "never started"]}, name="files")
     with History(root_path=tmp_path) as history:
         ctxfs = CtxfsFilter(history)
         plain: Any = Agent(name="plain", instructions=flow.LONG_PROMPT, tools=[*ctxfs.tools])
         other: Any = Agent(name="other", handoff_description="It knows the logs. " * 400)
-        full = plain.clone(name="full", mcp_servers=[server], handoffs=[other], output_type=Answer)
+        domains = [f"logs-{n}.example.org" for n in range(200)]
+        mcp: Any = {"type": "mcp", "server_label": "issues", "server_url": "https://issues.example.org"}
+        interpreter: Any = {"type": "code_interpreter", "container": {"type": "auto", "file_ids": ["file-1"] * 400}}
+        hosted = [
+            WebSearchTool(filters=Filters(allowed_domains=domains)),
+            CodeInterpreterTool(interpreter),
+            HostedMCPTool({**mcp, "server_description": "The issues of this project. " * 400}),
+        ]
+        full = plain.clone(
+            name="full", mcp_servers=[server], handoffs=[other], output_type=Answer, tools=[*plain.tools, *hosted]
+        )
 
         def overhead(agent: Any) -> int:
             given = CallModelData(ModelInputData([{"role": "user", "content": "Go."}], flow.LONG_PROMPT), agent, None)
@@ -281,6 +304,8 @@ def test_all_that_a_request_holds_besides_its_items_is_counted(tmp_path: Path) -
         many = [overhead(full) for _ in range(2)]
     count = default_counter().count
     added = count("Read a file. " * 400) + count("It knows the logs. " * 400) + count("line_that_says_so how_sure")
+    hosted_ones = json.dumps([domains, interpreter], separators=(",", ":"))
+    added += count(hosted_ones) + count("The issues of this project. " * 400)
     assert many[0] == many[1]
     assert added <= many[0] - few < 1.2 * added + 300
     assert server.asked == 1, "not at each call"

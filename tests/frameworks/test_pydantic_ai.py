@@ -22,8 +22,11 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
+from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.native_tools import MCPServerTool, WebSearchTool
+from pydantic_ai.output import OutputObjectDefinition
 
 from ctxfs.adapters.pydantic_ai import CtxfsCapability, _host_cache_of
 from ctxfs.context import Histories, History, HostCache, Part
@@ -276,6 +279,34 @@ def test_the_instructions_and_the_tools_of_a_request_are_counted(tmp_path: Path)
         agent = Agent(TestModel(call_tools=[]), capabilities=[CtxfsCapability(history)], instructions=flow.LONG_PROMPT)
         agent.run_sync("Go on.")
         flow.check_overhead(history)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "added"),
+    [
+        ({"native_tools": [WebSearchTool(blocked_domains=["a.b"] * 400)]}, 1000),
+        ({"native_tools": [MCPServerTool(id="a", url="https://a.b", description="Issues. " * 400)]}, 800),
+        ({"output_object": OutputObjectDefinition({"type": "string", "description": "A line. " * 400})}, 800),
+    ],
+)
+def test_hosted_tools_and_the_schema_of_the_answer_are_counted(
+    parameters: dict[str, Any], added: int, tmp_path: Path
+) -> None:
+    def overhead(**given: Any) -> int:
+        request = SimpleNamespace(
+            model=None,
+            model_settings=None,
+            messages=[ModelRequest([UserPromptPart("Go.")], instructions=flow.LONG_PROMPT)],
+            model_request_parameters=ModelRequestParameters(**given),
+        )
+        asyncio.run(capability.prepare_model_request(context, request))
+        (branch,) = history._core._branches.values()  # noqa: SLF001 - as flow.check_overhead
+        return branch.overhead_tokens
+
+    context: Any = SimpleNamespace(conversation_id="")
+    with History(root_path=tmp_path) as history:
+        capability = CtxfsCapability(history)
+        assert added <= overhead(**parameters) - overhead() < 2 * added
 
 
 def test_a_cache_point_in_the_last_prompt_is_seen(tmp_path: Path) -> None:

@@ -222,6 +222,24 @@ def test_what_is_beside_the_history_is_counted_with_it() -> None:
     assert RESPONSES.beside(RESPONSES_BODY) == {"instructions": "be brief"}
 
 
+@pytest.mark.parametrize(
+    ("view", "beside"),
+    [
+        (MESSAGES, {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
+        (MESSAGES, {"mcp_servers": [{"type": "url", "url": "https://mcp.example", "name": "issues"}]}),
+        (MESSAGES, {"output_format": {"type": "json_schema", "schema": {"type": "object"}}}),
+        (MESSAGES, {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}}),
+        (CHAT, {"response_format": {"type": "json_schema", "json_schema": {"name": "answer"}}}),
+        (CHAT, {"web_search_options": {"search_context_size": "high"}}),
+        (RESPONSES, {"tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]}),
+        (RESPONSES, {"tools": [{"type": "mcp", "server_label": "issues", "server_url": "https://mcp.example"}]}),
+        (RESPONSES, {"text": {"format": {"type": "json_schema", "name": "answer", "schema": {}}}}),
+    ],
+)
+def test_hosted_tools_and_the_form_of_the_answer_are_counted_too(view: WireView, beside: dict[str, Any]) -> None:
+    assert view.beside({"messages": [], "input": [], "model": "m", "max_tokens": 9, **beside}) == beside
+
+
 # Messages ------------------------------------------------------------------------------------------------------------
 
 

@@ -64,6 +64,14 @@ def test_a_request_is_shown_part_by_part() -> None:
     assert GEMINI.beside(BODY) == {"systemInstruction": BODY["systemInstruction"], "tools": BODY["tools"]}
 
 
+@pytest.mark.parametrize("key", ["responseSchema", "responseJsonSchema"])
+def test_the_schema_of_the_answer_is_counted_beside_the_history(key: str) -> None:
+    schema = {"type": "object", "properties": {"line": {"type": "string"}}}
+    assert GEMINI.beside({"contents": [], "generationConfig": {key: schema, "temperature": 0}}) == {key: schema}
+    assert GEMINI.beside({"contents": [], "generationConfig": {"temperature": 0}}) == {}
+    assert GEMINI.beside({"contents": [], "tools": [{"googleSearch": {}}]}) == {"tools": [{"googleSearch": {}}]}
+
+
 def test_what_is_replaced_keeps_its_place_and_the_rest_is_the_same_object() -> None:
     before = copy.deepcopy(BODY)
     edits = Edits({(0, 0): "x", (1, 2): {"path": "b"}, (2, 1): "[placeholder]"})

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from ctxfs.adapters.beside import beside_tokens
@@ -108,8 +109,11 @@ class _Reader(BaseTool):
 
 
 async def _overhead_of(config: types.GenerateContentConfig) -> int:
-    """The tokens of the system instruction and the tools, which are no parts of the history."""
-    beside = [config.system_instruction, config.tools]
+    """The tokens of what is no part of the history: the system instruction, the tools, the answer's schema."""
+    schema: Any = config.response_schema
+    if schema is not None and not isinstance(schema, dict | types.Schema):  # a class, or a type such as list[Answer]
+        schema = TypeAdapter(schema).json_schema()
+    beside = [config.system_instruction, config.tools, schema, getattr(config, "response_json_schema", None)]
     return await beside_tokens(to_jsonable_python(beside, exclude_none=True, fallback=str))
 
 

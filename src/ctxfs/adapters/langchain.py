@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from ctxfs.adapters.extras import needs
 from ctxfs.adapters.langchain_messages import bills_of, branch_of, content_of, edited, host_cache_of, parts_of
 from ctxfs.context.history.history import History
@@ -124,9 +126,14 @@ class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
     def _overhead(self, request: ModelRequest[Any]) -> int:
         """The tokens of what is sent besides the messages; counted once for each set of tools."""
         system = request.system_prompt or ""
-        names = tuple(str(tool.get("name")) if isinstance(tool, dict) else tool.name for tool in request.tools)
-        if (key := (system, names)) not in self._overheads:
-            schemas = [convert_to_openai_tool(tool) for tool in request.tools]
+        names = tuple(repr(tool) if isinstance(tool, dict) else tool.name for tool in request.tools)
+        answer = getattr(request.response_format, "schema", None)
+        key = (system, names, repr(answer))
+        if key not in self._overheads:
+            # A tool of the provider's, such as a web search, is a dict in a form of the provider's own.
+            schemas = [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in request.tools]
+            if answer is not None:
+                schemas.append(answer if isinstance(answer, dict) else TypeAdapter(answer).json_schema())
             self._overheads = {key: count_json(default_counter(), [system, schemas])}
         return self._overheads[key]
 

@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from ctxfs.adapters.extras import needs
 from ctxfs.context.history.history import History
 from ctxfs.context.history.pool import require_history
@@ -52,7 +54,7 @@ class CtxfsFilter(RunHooks[Any]):
         given = data.model_data
         _check_calls(given.input)
         agent = data.agent
-        tools = [_schema(tool) for tool in agent.tools if isinstance(tool, FunctionTool)]
+        tools = [_schema(tool) for tool in agent.tools]
         tools += await self._served(agent, data.context)
         tools += [_handing_over(one) for one in agent.handoffs]
         body = {"input": given.input, "instructions": given.instructions, "tools": tools, "text": _output_of(agent)}
@@ -64,7 +66,7 @@ class CtxfsFilter(RunHooks[Any]):
         key = (agent.name, *[server.name for server in agent.mcp_servers])
         if agent.mcp_servers and key not in self._of_servers:
             found = await agent.get_mcp_tools(RunContextWrapper(context))
-            self._of_servers[key] = [_schema(tool) for tool in found if isinstance(tool, FunctionTool)]
+            self._of_servers[key] = [_schema(tool) for tool in found]
         return self._of_servers.get(key, [])
 
     async def on_llm_end(self, context: Any, agent: Agent[Any], response: Any) -> None:  # noqa: ARG002
@@ -102,8 +104,13 @@ class CtxfsFilter(RunHooks[Any]):
         return FunctionTool(tool.name, tool.description, dict(tool.input_schema), run, strict_json_schema=False)
 
 
-def _schema(tool: FunctionTool) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "parameters": tool.params_json_schema}
+def _schema(tool: Any) -> dict[str, Any]:
+    """What a request holds of a tool; of a hosted one, such as a web search, all that is not code."""
+    if isinstance(tool, FunctionTool):
+        return {"name": tool.name, "description": tool.description, "parameters": tool.params_json_schema}
+    fields = {name: value for name, value in vars(tool).items() if value is not None and not callable(value)}
+    known: dict[str, Any] = to_jsonable_python({"type": tool.name, **fields}, fallback=lambda _: None)
+    return known
 
 
 def _handing_over(to: Agent[Any] | Handoff[Any, Any]) -> dict[str, Any]:

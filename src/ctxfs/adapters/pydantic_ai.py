@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from ctxfs.adapters.beside import beside_tokens
 from ctxfs.adapters.extras import needs
 from ctxfs.context.history.history import History
@@ -125,7 +127,7 @@ def _host_cache_of(request_context: Any) -> HostCache:
 
 
 async def _overhead_of(request_context: Any) -> int:
-    """The tokens of the instructions and the tools, which are no parts of the history."""
+    """The tokens of what is no part of the history: instructions, tools, those of the provider, the answer's schema."""
     parameters = request_context.model_request_parameters
     instructions = [
         message.instructions for message in request_context.messages if getattr(message, "instructions", None)
@@ -134,7 +136,9 @@ async def _overhead_of(request_context: Any) -> int:
         [tool.name, tool.description, tool.parameters_json_schema]
         for tool in (*parameters.function_tools, *parameters.output_tools)
     ]
-    return await beside_tokens(instructions[-1:], tools)
+    hosted = to_jsonable_python(parameters.native_tools, exclude_none=True, fallback=str)
+    answer = to_jsonable_python(parameters.output_object, exclude_none=True, fallback=str)
+    return await beside_tokens(instructions[-1:], tools, hosted, answer)
 
 
 def _parts_of(messages: Sequence[ModelMessage]) -> Iterator[Part]:

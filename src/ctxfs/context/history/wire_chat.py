@@ -144,7 +144,7 @@ CHAT = _ChatView(
     what="a message of Chat Completions",
     read=_read,
     edit=_edited,
-    beside_keys=("tools", "functions", "response_format"),
+    beside_keys=("tools", "functions", "response_format", "web_search_options"),
     host_cache=_host_cache,
 )
 """A request to the Chat Completions API."""

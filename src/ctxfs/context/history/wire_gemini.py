@@ -7,8 +7,10 @@ are then found by the content.
 from collections.abc import Mapping
 from typing import Any
 
+from typing_extensions import override
+
 from ctxfs.context.history.parts import Kind, Part, Replacement
-from ctxfs.context.history.wire import WireView
+from ctxfs.context.history.wire import Body, WireView
 from ctxfs.messages.messages import to_plain
 from ctxfs.text.jsontext import codec as json_codec
 
@@ -75,7 +77,19 @@ def _edited_part(part: Mapping[str, Any], new: Replacement) -> Mapping[str, Any]
     return {**part, "text": new}
 
 
-GEMINI = WireView(
+class _GeminiView(WireView):
+    """The schema of the answer stands among the settings."""
+
+    @override
+    def beside(self, body: Body) -> dict[str, Any]:
+        beside = super().beside(body)
+        config = body.get("generationConfig")
+        if isinstance(config, Mapping):
+            beside |= {key: config[key] for key in ("responseSchema", "responseJsonSchema") if config.get(key)}
+        return beside
+
+
+GEMINI = _GeminiView(
     key="contents",
     what="a content of generateContent",
     read=_read,

@@ -102,7 +102,7 @@ MESSAGES = _MessagesView(
     what="a message of the Messages API",
     read=_read,
     edit=_edited,
-    beside_keys=("system", "tools", "output_config"),
+    beside_keys=("system", "tools", "mcp_servers", "output_config", "output_format"),
     host_cache=_host_cache,
 )
 """A request to the Messages API."""
