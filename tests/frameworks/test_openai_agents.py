@@ -283,12 +283,12 @@ def test_all_that_a_request_holds_besides_its_items_is_counted(tmp_path: Path) -
         plain: Any = Agent(name="plain", instructions=flow.LONG_PROMPT, tools=[*ctxfs.tools])
         other: Any = Agent(name="other", handoff_description="It knows the logs. " * 400)
         domains = [f"logs-{n}.example.org" for n in range(200)]
-        mcp: Any = {"type": "mcp", "server_label": "issues", "server_url": "https://issues.example.org"}
+        mcp: Any = {"type": "mcp", "server_label": "issues", "server_description": "The issues of this project. " * 400}
         interpreter: Any = {"type": "code_interpreter", "container": {"type": "auto", "file_ids": ["file-1"] * 400}}
         hosted = [
             WebSearchTool(filters=Filters(allowed_domains=domains)),
             CodeInterpreterTool(interpreter),
-            HostedMCPTool({**mcp, "server_description": "The issues of this project. " * 400}),
+            HostedMCPTool(mcp),
         ]
         full = plain.clone(
             name="full", mcp_servers=[server], handoffs=[other], output_type=Answer, tools=[*plain.tools, *hosted]
