@@ -88,7 +88,9 @@ def test_hosted_tools_and_the_schema_of_the_answer_are_counted(
     beside: dict[str, Any], added: int, tmp_path: Path
 ) -> None:
     def overhead(**given: Any) -> int:
-        request: Any = ModelRequest(model=cast("Any", None), messages=[HumanMessage("Go.")], state={}, **given)
+        request: Any = ModelRequest(
+            model=cast("Any", None), messages=[HumanMessage("Go.")], state={"messages": []}, **given
+        )
         middleware.wrap_model_call(request, lambda _: ModelResponse(result=[]))
         (branch,) = history._core._branches.values()  # noqa: SLF001 - as flow.check_overhead
         return branch.overhead_tokens
