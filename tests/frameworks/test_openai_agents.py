@@ -26,7 +26,6 @@ from agents.models.interface import Model
 from agents.run import CallModelData, ModelInputData
 from mcp.types import Tool as MCPTool
 from openai import AsyncOpenAI
-from openai.types.responses.web_search_tool import Filters
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
@@ -34,6 +33,7 @@ from openai.types.responses import (
     ResponseOutputMessage,
     ResponseOutputText,
 )
+from openai.types.responses.web_search_tool import Filters
 from pydantic import BaseModel
 
 from ctxfs.adapters.openai_agents import CtxfsFilter
