@@ -4,12 +4,14 @@ import asyncio
 import threading
 from pathlib import Path
 
+import anyio
 import pytest
 
 from ctxfs import Context
 from ctxfs.errors import SessionError
 from ctxfs.messages import Usage
 from ctxfs.storage.loop_lock import LoopLock
+from ctxfs.storage.threads import uninterrupted
 from patience import HANGS_S
 
 
@@ -94,3 +96,66 @@ def test_three_threads_with_a_loop_each_end(tmp_path: Path) -> None:
     assert not any(thread.is_alive() for thread in threads), "none waits for ever"
     asyncio.run(_add(context, "still there"))
     asyncio.run(context.close())
+
+
+async def _hold_for_ever(lock: LoopLock) -> None:
+    """Take the lock, and end without leaving it, as where an interrupt hits the entry of ``__aexit__``."""
+    await lock.__aenter__()
+
+
+async def _take(lock: LoopLock) -> None:
+    async with lock:
+        pass
+
+
+@pytest.mark.anyio
+async def test_nobody_waits_for_a_task_that_ended_with_the_lock() -> None:
+    lock = LoopLock()
+    async with anyio.create_task_group() as group:
+        group.start_soon(_hold_for_ever, lock)
+    with anyio.fail_after(HANGS_S):
+        await _take(lock)
+
+
+@pytest.mark.anyio
+async def test_who_waits_when_the_holder_ends_takes_the_lock() -> None:
+    lock = LoopLock()
+    ends = anyio.Event()
+
+    async def hold() -> None:
+        await lock.__aenter__()
+        await ends.wait()
+
+    with anyio.fail_after(HANGS_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(hold)
+            await anyio.wait_all_tasks_blocked()
+            group.start_soon(_take, lock)
+            await anyio.wait_all_tasks_blocked()
+            ends.set()
+
+
+@pytest.mark.anyio
+async def test_a_task_does_not_wait_for_the_lock_that_it_kept() -> None:
+    lock = LoopLock()
+    await lock.__aenter__()
+    with anyio.fail_after(HANGS_S):
+        await uninterrupted(_take)(lock)
+        await _take(lock)
+
+
+def test_a_lock_that_an_event_loop_kept_when_it_was_closed_is_free() -> None:
+    lock = LoopLock()
+    loop = asyncio.new_event_loop()
+    coroutine = _hold_and_sleep(lock)
+    holding = loop.create_task(coroutine)
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    asyncio.run(_take(lock))
+    assert not holding.done()
+    coroutine.close()
+
+
+async def _hold_and_sleep(lock: LoopLock) -> None:
+    await lock.__aenter__()
+    await asyncio.get_running_loop().create_future()

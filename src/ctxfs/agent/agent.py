@@ -172,9 +172,16 @@ class Agent:
         if self._config.system_prompt is not None:
             await self._context.set_system_prompt(self._config.system_prompt)
 
-    @uninterrupted
     async def close(self) -> None:
         """Release the session and the model's connections; idempotent."""
+        try:
+            await self._close()
+        except (KeyboardInterrupt, SystemExit):  # it may have hit before the session was released
+            await self._context.fs.close()
+            raise
+
+    @uninterrupted
+    async def _close(self) -> None:
         opened = self._opened
         self._opened = False
         try:

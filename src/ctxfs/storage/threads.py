@@ -28,6 +28,9 @@ T = TypeVar("T")
 _safe: ContextVar["asyncio.Task[Any] | None"] = ContextVar("ctxfs_safe", default=None)
 """The uncancellable task in which this code runs; tasks that it starts inherit the value, but are not that task."""
 
+_caller: ContextVar["asyncio.Task[Any] | None"] = ContextVar("ctxfs_caller", default=None)
+"""The task that waits for this uninterrupted work."""
+
 WAITING_THREADS: Final = 64
 _waiting: RunVar[anyio.CapacityLimiter] = RunVar("ctxfs_waiting")
 
@@ -80,7 +83,8 @@ def uninterrupted(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
             return await _uninterrupted_on_trio(lambda: func(*args, **kwargs))
         loop = asyncio.get_running_loop()
         left = loop.create_future()
-        task = loop.create_task(_safely(partial(func, *args, **kwargs), left, is_leaving=_is_leaving()))
+        work = _safely(partial(func, *args, **kwargs), left, caller=asyncio.current_task(), is_leaving=_is_leaving())
+        task = loop.create_task(work)
         # Not a task that `asyncio.all_tasks` returns, so that nobody cancels it; its caller is one, and waits for it.
         asyncio._unregister_task(task)  # noqa: SLF001 - documented, for extending asyncio
         try:
@@ -100,11 +104,16 @@ class _Exit(NamedTuple):
 
 
 async def _safely(
-    work: Callable[[], Coroutine[Any, Any, T]], left: "asyncio.Future[None]", *, is_leaving: bool
+    work: Callable[[], Coroutine[Any, Any, T]],
+    left: "asyncio.Future[None]",
+    *,
+    caller: "asyncio.Task[Any] | None",
+    is_leaving: bool,
 ) -> T | _Exit:
     """Mark the task in which ``work`` runs as one that nobody cancels."""
     try:
         _safe.set(asyncio.current_task())
+        _caller.set(caller)
         _left.set(left)
         _leaving.set(is_leaving)
         return await work()
@@ -124,6 +133,14 @@ def _is_safe() -> bool:
         return task is asyncio.current_task()
     except RuntimeError:  # another library's event loop, in a thread that this task started
         return False
+
+
+def caller() -> "asyncio.Task[Any] | None":
+    """The task that waits for the uninterrupted work that the running task does; None: there is none.
+
+    On trio the caller does its uninterrupted work itself.
+    """
+    return _caller.get() if _is_safe() else None
 
 
 @contextmanager

@@ -1,0 +1,91 @@
+"""Ctrl-C that hits an agent where it opens, works or closes, wherever it does: closing ends, and the lock is free."""
+
+import asyncio
+import gc
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctxfs import Agent, AgentConfig, ContextFileSystem
+from ctxfs.testing import ScriptedModel
+from interrupting import Interrupt, interrupted_by
+
+pytestmark = pytest.mark.slow
+
+_ID = "session_1"
+
+
+def _agent(root: Path) -> Agent:
+    config = AgentConfig(session_id=_ID, offload_root_path=root, system_prompt="Be brief.")
+    return Agent(ScriptedModel(["an answer"]), config)
+
+
+async def _opens(root: Path, interrupt: Interrupt) -> None:
+    agent = _agent(root)
+    with interrupted_by(interrupt):
+        await agent.open()
+    await agent.close()
+
+
+async def _works(root: Path, interrupt: Interrupt) -> None:
+    async with _agent(root) as agent:
+        with interrupted_by(interrupt):
+            await agent.query("a question")
+
+
+async def _works_again(root: Path, interrupt: Interrupt) -> None:
+    """The task that was hit goes on with its agent, as a prompt for commands does."""
+    async with _agent(root) as agent:
+        try:
+            with interrupted_by(interrupt):
+                await agent.context.add({"role": "user", "content": "a question"})
+        except KeyboardInterrupt:
+            await agent.context.add({"role": "user", "content": "another one"})
+            raise
+
+
+async def _closes(root: Path, interrupt: Interrupt) -> None:
+    agent = _agent(root)
+    await agent.open()
+    with interrupted_by(interrupt):
+        await agent.close()
+
+
+async def _is_whole(root: Path) -> bool:
+    async with ContextFileSystem(_ID, root_path=root) as fs:  # raises SessionLocked
+        return (await fs.verify()).ok
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """An object that is dropped releases its lock: nothing may count on when."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize(
+    ("use", "stride"),
+    [(_opens, 11), (_works, 13), (_works_again, 3), (_closes, 5)],
+    ids=["opens", "works", "works again", "closes"],
+)
+def test_an_interrupt_keeps_no_agent_from_closing(
+    tmp_path: Path, use: Callable[[Path, Interrupt], Coroutine[Any, Any, None]], stride: int
+) -> None:
+    hit: list[str] = []
+    number = 2  # the first call is that of the agent's method, which has not begun anything
+    while True:
+        root = tmp_path / str(number)
+        interrupt = Interrupt(number)
+        with suppress(KeyboardInterrupt):
+            asyncio.run(use(root, interrupt))
+        if interrupt.where is None:
+            break
+        hit.append(interrupt.where)
+        assert asyncio.run(_is_whole(root)), hit[-1]
+        number += stride
+    assert len(hit) > 10
