@@ -95,6 +95,12 @@ def test_results_below_the_threshold_stay_with_their_calls() -> None:
     assert not plan(session(8, tokens=1000), 100_000)
 
 
+@pytest.mark.parametrize("count", range(7))
+def test_the_newest_stay_also_where_there_are_fewer_than_a_rule_keeps(count: int) -> None:
+    gone = [offload.item_id for offload in plan(session(count), 100_000).offloads]
+    assert gone == [f"t{number}" for number in range(max(0, count - 5))]
+
+
 def test_it_stops_as_soon_as_enough_is_free() -> None:
     items = [item("big", UserMessage("x"), 9000), *(item(f"u{n}", UserMessage("x"), 10) for n in range(5)), *session(8)]
     assert [o.item_id for o in plan(items, 2 * 2950).offloads] == ["t0", "t1"]

@@ -518,7 +518,7 @@ def test_an_overflow_means_that_nothing_can_be_reduced(
         whole = [i for i in context.items if not i.destroyed]
         assert [i.id for i in whole if i.placeholder is not None] == []
         last = LastResort(policy=OffloadPolicy(), counter=CharsCounter())
-        assert last.replies(whole, lambda item: item.id) == []
+        assert last.replies(whole, {item.id: item.id for item in whole}) == []
 
 
 def burst(sizes: Sequence[tuple[str, int]]) -> list[ContextItem]:
@@ -593,7 +593,8 @@ def test_thinking_of_replies_leaves_at_last_but_not_before_calls_that_were_just_
     for call_id, reply in zip(("a", "b", last), replies, strict=True):
         items.append(make_item(f"r_{call_id}", reply, count_content(CharsCounter(), reply.content)))
         items += [make_item(call_id, ToolMessage(call_id, "Read", "x"))] if call_id else []
-    offloads = LastResort(policy=OffloadPolicy(), counter=CharsCounter()).replies(items, lambda item: f"/s/{item.id}")
+    paths = {item.id: f"/s/{item.id}" for item in items}
+    offloads = LastResort(policy=OffloadPolicy(), counter=CharsCounter()).replies(items, paths)
     kinds = [[block["type"] for block in cast("Any", o.content)] for o in offloads]
     assert kinds[:2] == [["text", "tool_use"], ["text", "tool_use"]]
     assert [o.content[0]["text"].splitlines()[1] for o in cast("Any", offloads[:2])] == ["Path: /s/r_a", "Path: /s/r_b"]

@@ -5,7 +5,7 @@ of its own gets one (``OffloadPolicy``); whole old exchanges go together into on
 together.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -64,7 +64,8 @@ class ArchiveSlot:
         self, items: Sequence[ContextItem], placeholder: str, *, counter: TokenCounter, reason: str
     ) -> Archive | None:
         """The archive of ``items`` here; None: ``placeholder`` would not be smaller than they are."""
-        before, after = sum(i.token_count for i in items), counter.count(placeholder)
+        before = sum(item.token_count for item in items)
+        after = counter.count(placeholder)
         if after >= before:
             return None
         return Archive(
@@ -188,23 +189,26 @@ class SelectiveCompaction:
             if kind is ItemType.ASSISTANT_MESSAGE:
                 moved |= _old_exchanges(seen, rule, wanted, stays)
             elif rule.strategy is Strategy.DROP and kind is not ItemType.TOOL_RESULT:
-                moved |= {i.id for i in seen if i.item_type is kind and i.id not in stays}
+                moved |= {item.id for item in seen if item.item_type is kind and item.id not in stays}
             else:
-                worth = (i for i in _old(seen, kind, rule, policy) if i.id not in staying)
-                old = (i for i in map(with_placeholder, worth) if i.placeholder is not None)
-                leaving = (Offload.of(i, paths[i.id], f"compaction of {kind}s") for i in old)
-                every = rule.strategy is Strategy.DROP
-                offloads |= {o.item_id: o for o in (leaving if every else _enough(leaving, wanted))}
+                for item in _old(seen, kind, rule):
+                    if wanted <= 0 and rule.strategy is not Strategy.DROP:
+                        break
+                    if item.id in staying or not policy.should_offload(item):
+                        continue
+                    written = with_placeholder(item)
+                    if written.placeholder is None:
+                        continue
+                    offload = Offload.of(written, paths[item.id], f"compaction of {kind}s")
+                    offloads[item.id] = offload
+                    wanted -= offload.tokens_before - offload.tokens_after
         return _plan(items, offloads, moved, slot=slot, counter=counter)
 
 
-def _old(seen: Sequence[ContextItem], kind: ItemType, rule: Rule, policy: OffloadPolicy) -> Iterator[ContextItem]:
-    """The items of a type that may be evicted and are worth a file each, oldest first."""
-    keep = rule.keep_recent if rule.strategy is Strategy.TRUNCATE else 0
-    of_kind = [i for i in seen if i.item_type is kind]
-    for item in of_kind[: len(of_kind) - keep]:
-        if policy.should_offload(item):
-            yield item
+def _old(seen: Sequence[ContextItem], kind: ItemType, rule: Rule) -> Sequence[ContextItem]:
+    """The items of a type that its rule does not keep, oldest first."""
+    of_kind = [item for item in seen if item.item_type is kind]
+    return of_kind[: max(0, len(of_kind) - rule.keep_recent)]
 
 
 OLD_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=2)})
@@ -226,15 +230,6 @@ def readable_later(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
     """The items that may be evicted: an image or a document stays until the model has seen it."""
     seen = len(seen_items(items))
     return [*items[:seen], *(i for i in items[seen:] if not has_media(i.message.content))]
-
-
-def _enough(leaving: Iterable[Offload], wanted_tokens: int) -> Iterator[Offload]:
-    """The first of ``leaving``, until they free ``wanted_tokens``."""
-    for offload in leaving:
-        if wanted_tokens <= 0:
-            return
-        yield offload
-        wanted_tokens -= offload.tokens_before - offload.tokens_after
 
 
 def _exchanges(items: Sequence[ContextItem]) -> list[list[ContextItem]]:
@@ -262,14 +257,13 @@ def _old_exchanges(seen: Sequence[ContextItem], rule: Rule, wanted_tokens: int, 
     DROP takes them all. Exchanges whose ids are in ``stays`` stay.
     """
     exchanges = _exchanges(seen)
-    old = exchanges if rule.strategy is Strategy.DROP else exchanges[: max(0, len(exchanges) - rule.keep_recent)]
-    old = [exchange for exchange in old if exchange[0].id not in stays]
-    if rule.strategy is Strategy.DROP:
-        return {item.id for exchange in old for item in exchange}
-    moved: set[str] = set()
+    old = exchanges[: max(0, len(exchanges) - rule.keep_recent)]
     wanted_tokens += _ARCHIVE_TOKENS
+    moved: set[str] = set()
     for exchange in old:
-        if wanted_tokens <= 0:
+        if exchange[0].id in stays:
+            continue
+        if wanted_tokens <= 0 and rule.strategy is not Strategy.DROP:
             break
         moved |= {item.id for item in exchange}
         wanted_tokens -= sum(item.token_count for item in exchange)

@@ -4,7 +4,7 @@ This includes contents that the model has not seen yet. Their placeholders show 
 for digests: a result that nobody has seen must not vanish behind a path.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ctxfs.eviction.compaction import as_it_is
@@ -34,30 +34,43 @@ class LastResort:
     reader: str | None = READ_TOOL
 
     def contents(
-        self, items: Iterable[ContextItem], path_of: Callable[[ContextItem], str], *, seen: Collection[ContextItem]
+        self, items: Iterable[ContextItem], paths: Mapping[str, str], *, seen: Collection[ContextItem]
     ) -> list[Offload]:
         """The offloads of items that can have a placeholder, or a shorter one.
 
-        ``seen`` are the items that the model has replied to.
+        ``paths``: the file of each item, absolute, by its id. ``seen``: the items that the model has replied to.
         """
         seen_ids = {item.id for item in seen}
-        may_leave = (i for i in items if i.can_shrink or (not i.destroyed and self.policy.type_enabled[i.item_type]))
-        return [
-            Offload.of(i, path_of(i), _REASON) if i.destroyed or i.id in seen_ids else self._described(i, path_of(i))
-            for i in map(self.with_placeholder, may_leave)
-            if i.placeholder is not None
-        ]
+        offloads: list[Offload] = []
+        for item in items:
+            may_leave = not item.destroyed and self.policy.type_enabled[item.item_type]
+            if not may_leave and not item.can_shrink:
+                continue
+            written = self.with_placeholder(item)
+            if written.placeholder is None:
+                continue
+            if written.destroyed or written.id in seen_ids:
+                offloads.append(Offload.of(written, paths[item.id], _REASON))
+            else:
+                offloads.append(self._described(written, paths[item.id]))
+        return offloads
 
     def _described(self, item: ContextItem, path: str) -> Offload:
+        """The offload of an item that the model has not seen: its placeholder shows its beginning, if that is smaller.
+
+        What was read back was described where it was evicted first.
+        """
         offload = Offload.of(item, path, _REASON)
         if item.source is not None:
             return offload
         text = render(path, self._digest(item), reader=self.reader)
         tokens = self.counter.count(text)
-        return replace(offload, placeholder=text, tokens_after=tokens) if tokens < item.token_count else offload
+        if tokens >= item.token_count:
+            return offload
+        return replace(offload, placeholder=text, tokens_after=tokens)
 
     def replies(
-        self, items: Iterable[ContextItem], path_of: Callable[[ContextItem], str], *, pinned: Collection[str] = ()
+        self, items: Iterable[ContextItem], paths: Mapping[str, str], *, pinned: Collection[str] = ()
     ) -> list[Offload]:
         """The offloads of replies that are not ``pinned``, by id: text and thinking, and large arguments of calls.
 
@@ -65,13 +78,15 @@ class LastResort:
         wants it back with their results. The table of types does not apply to the text, since replies are otherwise
         evicted in archives, which it does not govern.
         """
-        replies = [i for i in items if i.item_type is ItemType.ASSISTANT_MESSAGE]
-        made = (
-            self._reply(i, path_of(i), is_last=i is replies[-1])
-            for i in replies
-            if not i.destroyed and i.id not in pinned
-        )
-        return [offload for offload in made if offload.tokens_after < offload.tokens_before]
+        replies = [item for item in items if item.item_type is ItemType.ASSISTANT_MESSAGE]
+        offloads: list[Offload] = []
+        for item in replies:
+            if item.destroyed or item.id in pinned:
+                continue
+            offload = self._reply(item, paths[item.id], is_last=item is replies[-1])
+            if offload.tokens_after < offload.tokens_before:
+                offloads.append(offload)
+        return offloads
 
     def _reply(self, item: ContextItem, path: str, *, is_last: bool) -> Offload:
         placeholder = render(path, self._digest(item), reader=self.reader)

@@ -31,7 +31,7 @@ from ctxfs.eviction.compaction import (
 )
 from ctxfs.eviction.events import Compacted, SummaryFailed
 from ctxfs.eviction.last_resort import LastResort, largest_first
-from ctxfs.eviction.offload_plan import Offload, Plan
+from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.summary import STAGES_CHARS, prompt, replaced_by_summary, summary_text
@@ -77,10 +77,6 @@ class View:
     reader: str | None = READ_TOOL
     staying: Collection[str] = ()
     pinned: Collection[str] = ()
-
-    def path_of(self, item: ContextItem) -> str:
-        """The file that ``item`` has or would get."""
-        return self.paths[item.id]
 
     @property
     def unpinned(self) -> Sequence[ContextItem]:
@@ -161,23 +157,33 @@ class Reduction:
         self._counted = view.counted_tokens
         while self._stages:
             self._trying, stage = self._stages.popleft()
-            if (step := stage(view)) is not None:
+            step = stage(view)
+            if step is not None:
                 return step
         return self._end(view)
 
     def _end(self, view: View) -> Done | Overflow:
-        before, after = self._tokens_before or 0, self.calibration.estimate(view.counted_tokens)
-        compacted = Compacted(tokens_before=before, tokens_after=after, steps=tuple(self._steps))
-        done = Done(compacted=compacted if after < before else None, counted_tokens=view.counted_tokens)
-        error = overflow(self.budget, self.calibration, view.items, view.counted_tokens) if self._over(view) else None
-        return done if error is None else Overflow(done=done, error=error)
+        before = self._tokens_before or 0
+        after = self.calibration.estimate(view.counted_tokens)
+        compacted: Compacted | None = None
+        if after < before:
+            compacted = Compacted(tokens_before=before, tokens_after=after, steps=tuple(self._steps))
+        done = Done(compacted=compacted, counted_tokens=view.counted_tokens)
+        if self._over(view):
+            error = overflow(self.budget, self.calibration, view.items, view.counted_tokens)
+            if error is not None:
+                return Overflow(done=done, error=error)
+        return done
 
     # As long as it is above a mark -----------------------------------------------------------------------------------
 
     def _wanted(self, view: View) -> int:
         """How many tokens a step has to free; 0 if enough was done."""
+        # Once a step has helped, another one is taken only as long as that was not enough.
         enough = self.goal.enough if self._steps else self.goal.low
-        return view.counted_tokens - self.goal.low if view.counted_tokens > enough else 0
+        if view.counted_tokens <= enough:
+            return 0
+        return view.counted_tokens - self.goal.low
 
     def _types(self, view: View) -> Plan | None:
         return self._compacted(self.compaction, view, self._wanted(view), view.staying)
@@ -216,10 +222,10 @@ class Reduction:
 
     def _ask(self, view: View) -> Step:
         """Ask with the longest prompt that fits the window and was not tried yet."""
-        items, limit = replaced_by_summary(view.items, view.staying), self.budget.limit_tokens
+        items = replaced_by_summary(view.items, view.staying)
         for quote_chars in self._prompts or ():
             text = prompt(items, quote_chars=quote_chars)
-            if self.counter.count(text) * self.calibration.factor <= limit:
+            if self.counter.count(text) * self.calibration.factor <= self.budget.limit_tokens:
                 return AskForSummary(prompt=text)
         return SummaryFailed(
             reason="the prompt for a summary does not fit the window, however little it quotes of each message"
@@ -237,12 +243,14 @@ class Reduction:
         return self._summarised(view, answer.message.text)
 
     def _summarised(self, view: View, summary: str) -> Plan | SummaryFailed:
-        items, slot = replaced_by_summary(view.items, view.staying), view.slot
+        items = replaced_by_summary(view.items, view.staying)
+        slot = view.slot
         assert slot is not None, "who asks for summaries has a place for them"
         text = summary_text(summary, items, slot.path, reader=view.reader)
         archive = slot.archive(items, text, counter=self.counter, reason="summarised by the model")
         if archive is None:
-            after, before = self.counter.count(text), sum(item.token_count for item in items)
+            after = self.counter.count(text)
+            before = sum(item.token_count for item in items)
             return SummaryFailed(reason=f"the summary has {after} tokens, what it replaces only {before}")
         return Plan(archive=archive)
 
@@ -258,18 +266,23 @@ class Reduction:
         return self._contents(view, view.unpinned)
 
     def _contents(self, view: View, items: Sequence[ContextItem]) -> Plan | None:
-        return self._largest_of(view, lambda last: last.contents(items, view.path_of, seen=seen_items(view.items)))
+        over = self._over(view)
+        if not over:
+            return None
+        offloads = self._last_resort(view).contents(items, view.paths, seen=seen_items(view.items))
+        return largest_first(offloads, free_tokens=over) or None
 
     def _replies(self, view: View) -> Plan | None:
-        return self._largest_of(view, lambda last: last.replies(view.items, view.path_of, pinned=view.pinned))
-
-    def _largest_of(self, view: View, offloads: Callable[[LastResort], list[Offload]]) -> Plan | None:
-        if not (over := self._over(view)):
+        over = self._over(view)
+        if not over:
             return None
-        last = LastResort(
+        offloads = self._last_resort(view).replies(view.items, view.paths, pinned=view.pinned)
+        return largest_first(offloads, free_tokens=over) or None
+
+    def _last_resort(self, view: View) -> LastResort:
+        return LastResort(
             policy=self.policy, counter=self.counter, with_placeholder=view.with_placeholder, reader=view.reader
         )
-        return largest_first(offloads(last), free_tokens=over) or None
 
     def _seen_exchanges(self, view: View) -> Plan | None:
         return self._compacted(SEEN_EXCHANGES, view, self._over(view), view.pinned)
@@ -281,8 +294,12 @@ class Reduction:
         stays = {ItemType.SYSTEM_PROMPT, *(kind for kind in _USERS if not self.policy.type_enabled[kind])}
         pinned = with_exchanges(view.items, view.pinned)
         going = [i for i in seen_items(view.items) if i.item_type not in stays and i.id not in pinned]
-        archive = archive_of(going, slot=view.slot, counter=self.counter) if going else None
-        return Plan(archive=archive) if archive is not None else None
+        if not going:
+            return None
+        archive = archive_of(going, slot=view.slot, counter=self.counter)
+        if archive is None:
+            return None
+        return Plan(archive=archive)
 
 
 _USERS = (ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT)
