@@ -4,7 +4,7 @@ A rule decides by sizes and positions alone. Only the placeholders of the items 
 kept: most items are never evicted, and describing them would cost more than everything else that is done for them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -98,20 +98,27 @@ class Candidates:
 
     def unwritten(self, ids: Iterable[str]) -> list[Placeholder]:
         """The placeholders that have yet to be written to evict these items."""
-        options = [option for one in ids if (option := self._options.get(one)) is not None]
-        return [o.placeholder for o in options if not o.placeholder.is_written]
+        return [option.placeholder for option in self._options_of(ids) if not option.placeholder.is_written]
 
     def sizes(self, ids: Iterable[str]) -> dict[str, int]:
         """The exact token counts of the placeholders of whole items among these; written if need be."""
-        options = [option for one in ids if (option := self._options.get(one)) is not None]
-        return {o.item.id: o.placeholder.tokens for o in options if not o.item.destroyed}
+        whole = [option for option in self._options_of(ids) if not option.item.destroyed]
+        return {option.item.id: option.placeholder.tokens for option in whole}
 
     def known_sizes(self, ids: Iterable[str]) -> dict[str, int]:
         """Like ``sizes``, but only for placeholders that are written already."""
-        return self.sizes(one for one in ids if (o := self._options.get(one)) is not None and o.placeholder.is_written)
+        written = [option for option in self._options_of(ids) if option.placeholder.is_written]
+        return self.sizes(option.item.id for option in written)
+
+    def _options_of(self, ids: Iterable[str]) -> Iterator[_Option]:
+        """The options of whole items among these."""
+        for one in ids:
+            option = self._options.get(one)
+            if option is not None:
+                yield option
 
     def written(self, item: ContextItem) -> ContextItem:
-        """``item`` with its placeholder; None if it has none."""
+        """``item`` with its placeholder; as it is if it has none."""
         option = self._options.get(item.id)
         return item if option is None else option.written(item)
 
@@ -121,6 +128,9 @@ class Candidates:
 
     def step(self, one: str, reason: str) -> Offload | Trim:
         """How an item that can leave, or the arguments of a call, are evicted by price."""
-        if (trim := self._trims.get(one)) is not None:
-            return trim if trim.reason == reason else replace(trim, reason=reason)
-        return self._options[one].offload(reason)
+        trim = self._trims.get(one)
+        if trim is None:
+            return self.offload(one, reason)
+        if trim.reason == reason:
+            return trim
+        return replace(trim, reason=reason)

@@ -27,7 +27,7 @@ class _Rows:
         self._bytes = size_bytes
 
     def add(self, number: int, text: str, *, left: bool = False) -> bool:
-        """Add a line, or as much of it as fits: its begin, or its end (``left``: cut there). False when full."""
+        """Add a line, or as much of it as fits: its start, or its end (``left``: cut there). False when full."""
         if self._lines <= 0:
             return False
         prefix = f"{number}: "
@@ -36,10 +36,13 @@ class _Rows:
             return False
         row = clean_line(text).encode("utf-8", "replace")
         whole = len(row) <= room
-        if not whole:
-            row = row[-room:] if left else row[:room]
-        shown = row.decode("utf-8", "ignore")
-        self.rows[number] = prefix + (shown if whole else f"…{shown}" if left else f"{shown}…")
+        if whole:
+            shown = row.decode()
+        elif left:
+            shown = f"…{row[-room:].decode('utf-8', 'ignore')}"
+        else:
+            shown = f"{row[:room].decode('utf-8', 'ignore')}…"
+        self.rows[number] = prefix + shown
         self._lines -= 1
         self._bytes -= len(self.rows[number].encode()) + 1
         return whole
@@ -58,28 +61,29 @@ class Snippets:
 
     def passages(self, *, lines: int, size_bytes: int) -> dict[str, list[str]]:
         """Head, errors and tail, each within the bounds; a line of the head or the tail is not shown twice."""
-        head, errors = _Rows(lines, size_bytes), _Rows(lines, size_bytes)
-        end, tail = self._head(head, size_bytes), _Rows(lines, size_bytes)
+        head = _Rows(lines, size_bytes)
+        errors = _Rows(lines, size_bytes)
+        tail = _Rows(lines, size_bytes)
+        end = self._head(head, size_bytes)
+        # The trace of an error in the last lines of the head may go on behind it.
         for number, line in self.around_errors(max(1, len(head.rows) - _PASSAGE_LINES + 1)):
             if number not in head.rows and number not in errors.rows and not errors.add(number, line[:size_bytes]):
                 break
         _fill_tail(tail, self.text, self.line_count, floor=end, size_bytes=size_bytes)
-        return {
-            "First lines": list(head.rows.values()),
-            "Lines with errors": [errors.rows[number] for number in sorted(errors.rows.keys() - tail.rows.keys())],
-            "Last lines": [tail.rows[number] for number in sorted(tail.rows)],
-        }
+        return _passages(head, errors, tail)
 
     def _head(self, rows: _Rows, size_bytes: int) -> int:
         """Fill ``rows`` from the start; return how far into the text they may extend."""
-        position, number = 0, 1
+        position = 0
+        number = 1
         while position < len(self.text):
             end = self._line_end(position)
             if not rows.add(number, self.text[position : min(end, position + size_bytes)]):
                 return min(position + size_bytes, end) if number in rows.rows else position
             if end - position > size_bytes:
                 return position + size_bytes
-            position, number = end + 1, number + 1
+            position = end + 1
+            number += 1
         return position
 
     def around_errors(self, first: int) -> Iterator[tuple[int, str]]:
@@ -120,7 +124,18 @@ def _fill_tail(rows: _Rows, text: str, number: int, *, floor: int, size_bytes: i
         cut = max(begin, end - size_bytes)
         if not rows.add(number, text[cut:end], left=True) or cut > begin:
             return
-        number, end = number - 1, begin - 1
+        number -= 1
+        end = begin - 1
+
+
+def _passages(head: _Rows, errors: _Rows, tail: _Rows) -> dict[str, list[str]]:
+    """The three with their titles, each in the order of the text; an error in the tail is not shown twice."""
+    only_errors = sorted(errors.rows.keys() - tail.rows.keys())
+    return {
+        "First lines": list(head.rows.values()),
+        "Lines with errors": [errors.rows[number] for number in only_errors],
+        "Last lines": [tail.rows[number] for number in sorted(tail.rows)],
+    }
 
 
 class Ends:
@@ -160,11 +175,15 @@ class Ends:
     @property
     def whole(self) -> str | None:
         """Everything, if no more came than the head holds; bytes that are no UTF-8 become U+FFFD."""
-        return self._head.decode("utf-8", "replace") if self._size <= self._head_bytes else None
+        if self._size > self._head_bytes:
+            return None
+        return self._head.decode("utf-8", "replace")
 
     def passages(self, *, line_count: int, lines: int, size_bytes: int) -> dict[str, list[str]]:
         """Head, errors and tail, each within the bounds, of what had ``line_count`` lines in all; no line twice."""
-        head, errors, tail = (_Rows(lines, size_bytes) for _ in range(3))
+        head = _Rows(lines, size_bytes)
+        errors = _Rows(lines, size_bytes)
+        tail = _Rows(lines, size_bytes)
         for number, line in enumerate(self._head[:size_bytes].decode("utf-8", "ignore").split("\n"), 1):
             if number > line_count or not self._head or not head.add(number, line):
                 break
@@ -172,11 +191,11 @@ class Ends:
             if line_count > 1 and number not in head.rows and not errors.add(number, line[:size_bytes]):
                 break
         _fill_tail(tail, self._tail.decode("utf-8", "replace"), line_count, floor=0, size_bytes=size_bytes)
-        return {
-            "First lines": list(head.rows.values()),
-            "Lines with errors": [errors.rows[number] for number in sorted(errors.rows.keys() - tail.rows.keys())],
-            "Last lines": [tail.rows[number] for number in sorted(tail.rows) if number >= max(head.rows, default=0)],
-        }
+        passages = _passages(head, errors, tail)
+        # Head and tail are kept apart here, and may overlap; of a line that is in both, each may have another part.
+        last_of_head = max(head.rows, default=0)
+        passages["Last lines"] = [tail.rows[number] for number in sorted(tail.rows) if number >= last_of_head]
+        return passages
 
 
 class _Errors:
@@ -206,19 +225,24 @@ class _Errors:
         self._number += whole.count("\n")
 
     def _look(self, text: str) -> None:
-        position, number = 0, self._number
-        for found in _trace(text, 0, number, self._trace_lines):
-            self._keep(*found)
-            position, number = _line_end(text, position) + 1, number + 1
+        """Look at whole lines: first for the rest of a trace that began in an earlier piece."""
+        position = 0
+        number = self._number
+        for n, line in _trace(text, 0, number, self._trace_lines):
+            self._keep(n, line)
+            position = _line_end(text, position) + 1
+            number += 1
         self._trace_lines = self._trace_lines - (number - self._number) if position >= len(text) else 0
         for pick in error_lines(text, number=number, begin=position):
             if len(self.found) >= self._most:
                 return
             self._keep(pick.number, text[pick.start : pick.end])
-            after, trace = _line_end(text, pick.start) + 1, 0
-            for found in _trace(text, after, pick.number + 1, _PASSAGE_LINES):
-                self._keep(*found)
-                after, trace = after + len(found[1]) + 1, trace + 1
+            after = _line_end(text, pick.start) + 1
+            trace = 0
+            for n, line in _trace(text, after, pick.number + 1, _PASSAGE_LINES):
+                self._keep(n, line)
+                after += len(line) + 1
+                trace += 1
             self._trace_lines = _PASSAGE_LINES - trace if after >= len(text) else 0
 
     def _keep(self, number: int, line: str) -> None:

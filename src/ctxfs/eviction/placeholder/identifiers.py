@@ -137,13 +137,19 @@ class IdentifierIndex:
         self._unread.popleft()
         self._unread_chars -= sum(map(len, brought.texts))
         self.known.update(found)
-        brought.found, brought.texts = found, ()
+        brought.found = found
+        brought.texts = ()
 
     def _new_in(self, texts: Sequence[str]) -> Sequence[str]:
-        # In pieces, so that other threads can run in between.
-        found = list(dict.fromkeys(name for text in texts for part in chunks(text) for name in identifiers_in(part)))
+        """The identifiers in these texts that are not known, here or in what this is a draft of."""
+        names: dict[str, None] = {}
+        for text in texts:
+            for part in chunks(text):  # so that other threads can run in between
+                names |= identifiers_in(part)
+        found = list(names)
         layer: IdentifierIndex | None = self
         while layer is not None:
-            known, layer = layer.known, layer.before
+            known = layer.known
             found = [name for name in found if name not in known]
+            layer = layer.before
         return found
