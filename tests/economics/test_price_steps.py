@@ -83,6 +83,6 @@ def test_what_leaves_anyway_counts() -> None:
 
 def test_calls_above_the_step_are_counted_at_its_prices() -> None:
     ledger = Ledger(rates=STEPPED).added([30_000])
-    assert ledger.spent_then == 6.25 * 30_000
+    assert ledger.replied([]).spent == 6.25 * 30_000
     gone = Ledger(rates=STEPPED).added([15_000, item("a")]).evicted(["a"]).replied([100])
     assert (gone.spent, gone.saved) == (6.25 * 21_000, 6.25 * 21_000 - 1.25 * 15_050)

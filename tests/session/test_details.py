@@ -245,7 +245,7 @@ async def test_trims_of_one_reply_build_on_each_other() -> None:
         (new,) = applied.items
         assert (new.token_count, new.trimmed) == (100 - 2 * 35, (0, 1))
         assert [block["input"] for block in new.message.content if isinstance(block, dict)] == [{"path": "a"}] * 2
-        assert applied.left == ("t0.input", "t1.input") == tuple(trim.stored_id for trim in trims)
+        assert applied.left == ("t0.input", "t1.input") == tuple(trim.stored.id for trim in trims)
         assert fs.find("t0.input")
         assert fs.find("t1.input")
         assert await fs.items() == (new,)

@@ -54,11 +54,6 @@ class Trim:
     tokens_after: int
     reason: str
 
-    @property
-    def stored_id(self) -> str:
-        """The id under which the evicted content is stored."""
-        return self.stored.id
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:

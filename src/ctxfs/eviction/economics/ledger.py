@@ -330,11 +330,6 @@ class Ledger:
         return rates.read * self.total_tokens + rates.output * ASKING_TOKENS + page
 
     @property
-    def spent_then(self) -> float:
-        """What the session will have cost without eviction once the next request is sent."""
-        return self.spent + self._next_request()[0]
-
-    @property
     def saved_then(self) -> float:
         """What the session will have saved once the next request is sent, if nothing more is evicted."""
         never, paid = self._next_request()
