@@ -1,6 +1,6 @@
 """Placeholders are written when they are needed, and nothing that is decided depends on when that is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +51,22 @@ def test_what_has_no_smaller_placeholder_cannot_leave() -> None:
     assert not candidates.can_leave("c")
     assert candidates.known_tokens("c") is None
     assert candidates.written(entry.item) == entry.item
+
+
+def test_a_step_has_the_reason_that_is_given() -> None:
+    call = {"type": "tool_use", "id": "c", "name": "Write", "input": {"text": WORDS}}
+    candidates = Candidates()
+    known = Known(NameAllocator())
+    for message in (AssistantMessage((call,)), ToolMessage("c", "Write", WORDS)):
+        entry = build_entry(Incoming(message=message), known, rules(EvictionParameters()))
+        known.take(entry)
+        candidates.enter(entry.item, f"/s/{entry.item.id}", entry.options)
+    (trim,) = candidates.trims_of("msg_001")
+    assert candidates.step(trim.stored.id, trim.reason) is trim
+    assert candidates.step(trim.stored.id, "another") == replace(trim, reason="another")
+    assert candidates.step("c", "another").reason == "another"
+    assert [placeholder.is_written for placeholder in candidates.unwritten(["c", trim.stored.id])] == []
+    assert candidates.known_sizes(["c"]).keys() == {"c"}
 
 
 def test_a_compaction_writes_placeholders_only_of_what_it_evicts() -> None:

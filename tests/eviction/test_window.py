@@ -611,6 +611,21 @@ def test_what_nobody_has_seen_says_how_it_begins_without_digests_too() -> None:
     assert "The first line." in str(context.items[0].message.content)
 
 
+def test_a_description_that_is_not_smaller_than_the_content_is_left_out() -> None:
+    item = make_item("t", ToolMessage("t", "Read", "a line\n" * 10), 12, 11)
+    (offload,) = LastResort(policy=OffloadPolicy(), counter=CharsCounter()).contents([item], {"t": "/s/t"}, seen=())
+    assert offload.placeholder == item.placeholder
+    assert offload.tokens_after == 11
+
+
+def test_pinned_replies_are_left_alone_and_so_are_those_that_left_already() -> None:
+    replies = [make_item(n, AssistantMessage("I look. " * 4_000), 9_000) for n in ("a", "b", "c")]
+    replies[1] = replace(replies[1], destroyed=True)
+    last = LastResort(policy=OffloadPolicy(), counter=CharsCounter())
+    offloads = last.replies(replies, {item.id: f"/s/{item.id}" for item in replies}, pinned=["a"])
+    assert [offload.item_id for offload in offloads] == ["c"]
+
+
 def test_many_small_questions_go_into_an_archive_before_the_end() -> None:
     items = [make_item(f"u{n}", UserMessage("x"), 100) for n in range(200)]
     context = Holder([*items, make_item("a", AssistantMessage("x"), 10)])

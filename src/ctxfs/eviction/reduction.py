@@ -169,11 +169,12 @@ class Reduction:
         if after < before:
             compacted = Compacted(tokens_before=before, tokens_after=after, steps=tuple(self._steps))
         done = Done(compacted=compacted, counted_tokens=view.counted_tokens)
+        error: ContextOverflow | None = None
         if self._over(view):
             error = overflow(self.budget, self.calibration, view.items, view.counted_tokens)
-            if error is not None:
-                return Overflow(done=done, error=error)
-        return done
+        if error is None:
+            return done
+        return Overflow(done=done, error=error)
 
     # As long as it is above a mark -----------------------------------------------------------------------------------
 
