@@ -1,5 +1,6 @@
 """``ctxfs mcp install`` and ``uninstall`` on configurations as clients write them."""
 
+import json
 import stat
 import sys
 import tomllib
@@ -32,6 +33,7 @@ CLAUDE_CODE = """{
   },
   "projects": { "/home/me": { "mcpServers": {}, "history": ["é", "\\ud83d\\ude00"] } }
 }"""
+SSE = '{"mcpServers": {"a": {"url": "https://example.org/sse", "type": "sse"}}}'
 CODEX = """# mine
 model = "gpt-5"   # the model
 
@@ -215,7 +217,7 @@ def test_one_server_after_the_other_is_uninstalled_at_once(make: Make) -> None:
         (["cursor", "--all"], "[" * 100_000, "nested too deeply"),
         (["cursor", "--all"], "{}", "it has no MCP servers ('mcpServers')"),
         (["cursor", "--all"], '{"mcpServers": {"a": 1}}', "the server 'a' is not an object"),
-        (["cursor", "--all"], '{"mcpServers": {"a": {"url": "x", "type": "sse"}}}', "neither a command nor a URL"),
+        (["cursor", "--server", "a"], SSE, "neither a command nor a URL"),
         (["cursor", "--server", "a"], OWN, "is one of ctxfs"),
         (["codex", "--all"], "[mcp_servers.a", "not TOML: "),
     ],
@@ -229,6 +231,27 @@ def test_what_cannot_be_installed_is_an_error_and_nothing_is_changed(
     assert said in error
     assert path.read_text() == text
     assert [one.name for one in path.parent.iterdir()] == [path.name]
+
+
+def test_all_wraps_what_can_be_and_names_the_rest(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    old = {"url": "https://example.org/sse", "type": "sse"}
+    text = json.dumps({"mcpServers": {"old": old, "files": {"command": "npx"}, "odd": {"command": 1}}})
+    path = make("cursor", text)
+    assert run(["mcp", "install", "cursor", "--all", "--yes"]) == 0
+    said = capsys.readouterr().out
+    assert "old stays as it is: it has neither a command nor a URL for Streamable HTTP" in said
+    assert "odd stays as it is" in said
+    assert "files wrapped" in said
+    servers = json.loads(path.read_text())["mcpServers"]
+    assert servers["old"] == old
+    assert servers["files"]["args"] == ["mcp", "wrap", "--", "npx"]
+    assert run(["mcp", "uninstall", "cursor", "--yes"]) == 0
+    assert path.read_text() == text
+    only = json.dumps({"mcpServers": {"old": old}})
+    path.write_text(only)
+    assert run(["mcp", "install", "cursor", "--all", "--yes"]) == 0
+    assert "nothing to wrap" in capsys.readouterr().out
+    assert path.read_text() == only
 
 
 def test_a_server_that_is_wrapped_or_lost_is_said(make: Make, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,10 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +182,43 @@ async def test_a_server_at_a_url_is_wrapped(tmp_path: Path, url: str) -> None:
 
         await session.call_tool("counts", {"to": 3}, progress_callback=report)
         assert reported == [0, 1, 2]
+
+
+class Closed(BaseHTTPRequestHandler):
+    """A server that refuses who has no token, or the wrong one."""
+
+    def do_POST(self) -> None:
+        given = self.headers.get("authorization")
+        self.send_response(401 if given is None else 403)
+        self.send_header("WWW-Authenticate", "Bearer")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name
+        """Print nothing."""
+
+
+@pytest.fixture
+def closed() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Closed) as server:
+        running = threading.Thread(target=server.serve_forever)
+        running.start()
+        yield f"http://127.0.0.1:{server.server_port}/mcp"
+        server.shutdown()
+        running.join()
+
+
+@pytest.mark.parametrize(("status", "headers"), [(401, ()), (403, ("--header", "Authorization=Bearer {WRONG}"))])
+async def test_a_server_that_wants_a_token_says_how_to_give_it_one(
+    status: int, headers: tuple[str, ...], tmp_path: Path, closed: str
+) -> None:
+    async with client(tmp_path, "--url", closed, *headers, WRONG="secret") as session:
+        with pytest.raises(MCPError) as refused:
+            await session.initialize()
+    said = str(refused.value)
+    assert f"the MCP server answers {status}: ctxfs does not sign in by OAuth" in said
+    assert "--header 'Authorization=Bearer {TOKEN}'" in said
+    assert "secret" not in said
 
 
 async def test_the_newest_protocol_which_has_no_handshake(tmp_path: Path, url: str) -> None:

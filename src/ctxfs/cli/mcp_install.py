@@ -13,6 +13,7 @@ import typer
 from ctxfs.adapters.serve.clients import (
     CLIENTS,
     Client,
+    can_be_wrapped,
     client_named,
     file_of,
     with_wrapped,
@@ -64,6 +65,11 @@ def install(
     parsed = file_of(known, text, path)
     chosen: list[str | None] = [*dict.fromkeys(server or ())] or [None]
     names = [name for one in chosen for name in wrappable(parsed, one)]
+    left = [name for name in names if every and not can_be_wrapped(known, parsed.servers[name])]
+    for name in left:
+        line = f"{name} stays as it is: it has neither a command nor a URL for Streamable HTTP"
+        print_line(for_terminal(line))
+    names = [name for name in names if name not in left]
     if not names:
         print_line(f"{path}: nothing to wrap")
         return

@@ -108,18 +108,36 @@ def wrapped(client: Client, name: str, entry: Entry, program: Sequence[str]) -> 
     Raises ``ConfigError`` if it cannot be told how the client reaches the server.
     """
     command = entry.get("command")
-    arguments = entry.get("args", [])
     if isinstance(command, list) and command and "args" not in entry:
         return {**entry, "command": [*program, *_WRAP, "--", *command]}
-    if isinstance(command, str) and isinstance(arguments, list):
+    if _has_program(entry):
+        arguments = entry.get("args", [])
         return {**entry, "command": program[0], "args": [*program[1:], *_WRAP, "--", command, *arguments]}
-    url = next((entry[field] for field in client.urls if isinstance(entry.get(field), str)), None)
-    if url is None or entry.get("type") == "sse":
+    url = _url_of(client, entry)
+    if url is None:
         raise ConfigError(
             f"the server {name!r} has neither a command nor a URL for Streamable HTTP, so it cannot be wrapped: "
             "choose others with --server"
         )
     return _wrapped_url(client, entry, url, program)
+
+
+def can_be_wrapped(client: Client, entry: Entry) -> bool:
+    """Whether it can be told how the client reaches a server: by a command, or by a URL for Streamable HTTP."""
+    command = entry.get("command")
+    is_list = isinstance(command, list) and bool(command) and "args" not in entry
+    return is_list or _has_program(entry) or _url_of(client, entry) is not None
+
+
+def _has_program(entry: Entry) -> bool:
+    return isinstance(entry.get("command"), str) and isinstance(entry.get("args", []), list)
+
+
+def _url_of(client: Client, entry: Entry) -> str | None:
+    """The URL for Streamable HTTP; None: there is none, as where the server speaks the older HTTP with SSE."""
+    if entry.get("type") == "sse":
+        return None
+    return next((entry[field] for field in client.urls if isinstance(entry.get(field), str)), None)
 
 
 def _wrapped_url(client: Client, entry: Entry, url: str, program: Sequence[str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -24,21 +25,42 @@ with needs("mcp"):
         x_mcp_header_map,
     )
     from mcp.shared.message import ClientMessageMetadata, SessionMessage
-    from mcp_types import JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+    from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 
 _log = logging.getLogger("ctxfs.adapters")
 
 _VERSION = "io.modelcontextprotocol/protocolVersion"
 """Since the version of 2026-07-28 each request names its version, in its metadata."""
+_SIGN_IN = (
+    "ctxfs does not sign in by OAuth. Give it a token, which the environment holds, with "
+    "--header 'Authorization=Bearer {TOKEN}', or let the client reach this server without ctxfs"
+)
 _TIMEOUT = httpx2.Timeout(30.0, read=300.0)  # the SDK's own: a server may hold a stream open
+
+
+@dataclass
+class _Refusal:
+    """Why the server refused the last request, if it did not know who asks; "": it did not refuse it so."""
+
+    reason: str = ""
+
+    async def note(self, response: httpx2.Response) -> None:
+        """Take note of an answer."""
+        if response.status_code not in (401, 403):
+            self.reason = ""
+            return
+        if not self.reason:
+            _log.error("the MCP server answers %d: %s", response.status_code, _SIGN_IN)
+        self.reason = f"the MCP server answers {response.status_code}: {_SIGN_IN}"
 
 
 class _Url:
     """A server behind a URL. ``read`` and ``write``: the streams of the SDK's transport."""
 
-    def __init__(self, read: Any, write: Any) -> None:
+    def __init__(self, read: Any, write: Any, refusal: _Refusal) -> None:
         self._read = read
         self._write = write
+        self._refusal = refusal
         self._version = ""
         self._greeted: set[str | int] = set()
         self._named_in_headers: dict[str, Mapping[tuple[str, ...], str]] = {}
@@ -66,6 +88,9 @@ class _Url:
             message = received.message
             if isinstance(message, JSONRPCResponse):
                 self._learn(message)
+            elif isinstance(message, JSONRPCError) and self._refusal.reason:
+                error = message.error.model_copy(update={"message": self._refusal.reason})
+                message = message.model_copy(update={"error": error})
             yield message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
 
     def _learn(self, answer: Any) -> None:
@@ -96,9 +121,11 @@ class _Url:
 @asynccontextmanager
 async def url(address: str, headers: Mapping[str, str]) -> AsyncGenerator[Upstream, None]:
     """Reach a server by its URL (Streamable HTTP), with these headers in each request."""
+    refusal = _Refusal()
+    hooks: Any = {"response": [refusal.note]}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=_TIMEOUT) as http,
+        httpx2.AsyncClient(headers=headers, timeout=_TIMEOUT, event_hooks=hooks) as http,
         # The bound on one event is for a client's own memory; what we are here for is results that are large.
         streamable_http_client(address, http_client=http, max_sse_event_size=None) as (read, write),
     ):
-        yield _Url(read, write)
+        yield _Url(read, write, refusal)
