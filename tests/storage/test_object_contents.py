@@ -16,7 +16,7 @@ from ctxfs.session.filesystem import storage_of
 from ctxfs.storage import NewFile
 from ctxfs.stores import ObjectStore, ReadCache
 from ctxfs.stores.objects.segments import Located, within
-from ctxfs.stores.objects.store import session_ids
+from ctxfs.stores.objects.store import newest_marks
 from storage.buckets import Fate, MemoryBucket
 from storage.test_objects import Clock, commit, lines, opened
 
@@ -193,9 +193,9 @@ def test_sessions_are_listed_until_they_are_removed() -> None:
         session = ObjectStore(bucket, name, clock=clock, sleep=clock.sleep).open(create=True, write=True)
         if name == "c":
             session.remove()
-    assert session_ids(bucket) == ["a", "b"]
+    assert list(newest_marks(bucket)) == ["a", "b"]
     ObjectStore(bucket, "c", clock=clock, sleep=clock.sleep).open(create=True, write=True)
-    assert session_ids(bucket) == ["a", "b", "c"]
+    assert list(newest_marks(bucket)) == ["a", "b", "c"]
 
 
 # The cache -----------------------------------------------------------------------------------------------------------

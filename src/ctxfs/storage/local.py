@@ -432,7 +432,8 @@ class LocalStore(DirectoryStore, RewritingStore):
             temp = self._write_temp(dir_fd, chunks, durable=True)
             rename_temp(self._fs, dir_fd, temp, parts[-1])
             self._directories.sync(parts[:-1])
-            log_file.follow(name)
+            if name == LOG_NAME:
+                log_file.follow()
 
     @override
     def rewrite(self, log: bytes | None = None) -> None:

@@ -106,14 +106,13 @@ class LogFile:
         if status.identity != self._identity or status.size < self.length:
             raise WriteFailed(LOG_NAME, _GONE)
 
-    def follow(self, name: str) -> None:
-        """If ``name`` is the log, continue with the file that now has that name, which is synced. Raises OSError."""
-        if name == LOG_NAME:
-            self.close()
-            self._fd = self._open()
-            status = self._fs.stat_handle(self._fd)
-            self._identity = status.identity
-            self.length = status.size
+    def follow(self) -> None:
+        """Continue with the file that has the log's name now, which is synced. Raises OSError."""
+        self.close()
+        self._fd = self._open()
+        status = self._fs.stat_handle(self._fd)
+        self._identity = status.identity
+        self.length = status.size
 
     def truncate(self, length: int) -> None:
         """Cut to ``length`` bytes and sync. After an OSError, the log is cut before its next use."""

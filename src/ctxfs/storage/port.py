@@ -16,6 +16,8 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Protocol
 
+from typing_extensions import override
+
 from ctxfs.errors import ConfigError
 
 if sys.platform != "win32":
@@ -129,7 +131,7 @@ class FileSystem(Protocol):
         """Release the lock, also for copies of the handle in forked children."""
 
 
-class OsFileSystem:
+class OsFileSystem(FileSystem):
     """The real file system: Linux and macOS.
 
     On macOS ``sync`` is F_FULLFSYNC where the file system has it, because fsync leaves the bytes in the drive's cache.
@@ -140,32 +142,34 @@ class OsFileSystem:
         if os.name == "nt":
             raise ConfigError("sessions on the local disk need Linux or macOS: give another store, as MemoryStore")
 
+    @override
     def process(self) -> int:
-        """Return the process id."""
         return os.getpid()
 
+    @override
     def user(self) -> int:
-        """Return the effective user id."""
         return os.geteuid()
 
+    @override
     def open_root(self, path: Path) -> int:
-        """Open by path."""
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
+    @override
     def make_root(self, path: Path) -> None:
-        """Make by path."""
         os.mkdir(path, DIR_MODE)  # noqa: PTH102 - one system call
 
+    @override
     def open_dir(self, dir_fd: int, name: str) -> int:
-        """Open with O_NOFOLLOW."""
         return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
 
+    @override
     def make_dir(self, dir_fd: int, name: str) -> None:
         """Make, and set the mode where the umask took too much."""
         os.mkdir(name, DIR_MODE, dir_fd=dir_fd)
         if stat.S_IMODE(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode) != DIR_MODE:
             os.chmod(name, DIR_MODE, dir_fd=dir_fd)
 
+    @override
     def create(self, dir_fd: int, name: str) -> int:
         """Create with O_EXCL, and set the mode where the umask took too much."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW
@@ -181,33 +185,34 @@ class OsFileSystem:
             raise
         return fd
 
+    @override
     def open_read(self, dir_fd: int, name: str) -> int:
-        """Open with O_NOFOLLOW and O_NONBLOCK."""
         return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=dir_fd)
 
+    @override
     def open_append(self, dir_fd: int, name: str) -> int:
-        """Open with O_APPEND and O_NOFOLLOW."""
         return os.open(name, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=dir_fd)
 
+    @override
     def write(self, fd: int, data: bytes | memoryview) -> int:
-        """Write once."""
         return os.write(fd, data)
 
+    @override
     def read(self, fd: int, length: int, offset: int) -> bytes:
-        """Read once."""
         return os.pread(fd, length, offset)
 
+    @override
     def truncate(self, fd: int, length: int) -> None:
-        """Cut."""
         os.ftruncate(fd, length)
 
+    @override
     def begin_sync(self, fd: int, offset: int, length: int) -> None:
         """Begin: on Linux, advice on pages that are not written yet does that, and leaves them in memory."""
         if sys.platform == "linux":
             os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
 
+    @override
     def sync(self, fd: int) -> None:
-        """Sync to the medium."""
         if sys.platform == "darwin":
             try:
                 fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
@@ -218,53 +223,54 @@ class OsFileSystem:
         else:
             os.fsync(fd)
 
+    @override
     def close(self, fd: int) -> None:
-        """Close."""
         os.close(fd)
 
+    @override
     def link(self, dir_fd: int, source: str, target: str) -> None:
-        """Link."""
         os.link(source, target, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
 
     def link_across(self, source_fd: int, dir_fd: int, name: str) -> None:
         """Give the file ``name`` of one directory the same name in another one; a port need not have this."""
         os.link(name, name, src_dir_fd=source_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
 
+    @override
     def rename(self, dir_fd: int, source: str, target: str) -> None:
-        """Rename."""
         os.rename(source, target, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
 
+    @override
     def unlink(self, dir_fd: int, name: str) -> None:
-        """Unlink."""
         os.unlink(name, dir_fd=dir_fd)
 
+    @override
     def remove_dir(self, dir_fd: int, name: str) -> None:
-        """Remove."""
         os.rmdir(name, dir_fd=dir_fd)
 
+    @override
     def list_dir(self, dir_fd: int) -> list[tuple[str, FileKind]]:
-        """List."""
         with os.scandir(dir_fd) as entries:
             return [(entry.name, _entry_kind(entry)) for entry in entries]
 
+    @override
     def stat(self, dir_fd: int, name: str) -> FileStat:
-        """Look, not following links."""
         return _file_stat(os.stat(name, dir_fd=dir_fd, follow_symlinks=False))
 
+    @override
     def stat_handle(self, fd: int) -> FileStat:
-        """Look at an open file."""
         return _file_stat(os.fstat(fd))
 
+    @override
     def set_dir_mode(self, fd: int) -> None:
-        """Set the mode."""
         os.fchmod(fd, DIR_MODE)
 
+    @override
     def lock(self, fd: int) -> None:
         """Take flock's lock: lockf's is lost when any other descriptor of the file is closed."""
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
+    @override
     def unlock(self, fd: int) -> None:
-        """Release flock's lock."""
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 

@@ -157,6 +157,7 @@ def without_threads() -> Iterator[None]:
 
 
 def _in_place(func: Callable[[], T]) -> T:
+    """Call ``func`` here, where it may block: under a name of its own, so that tests know this from an accident."""
     return func()
 
 
@@ -174,9 +175,8 @@ async def run_to_completion(func: Callable[[], T], *, waits: bool = False) -> T:
     if not _is_safe():
         await checkpoint_if_cancelled()
         if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
-            return await to_thread.run_sync(
-                func, limiter=_limiter(waits=waits)
-            )  # nothing cancels a running thread here
+            # Nothing cancels a running thread here.
+            return await to_thread.run_sync(func, limiter=_limiter(waits=waits))
     return _result(*await _ended_thread(func, waits=waits))
 
 

@@ -500,8 +500,3 @@ def newest_marks(bucket: Bucket) -> dict[str, str]:
         made = (int(epoch) if epoch.isdigit() else 0, mark)
         newest[session_id] = max(made, newest.get(session_id, made))
     return {session_id: newest[session_id][1] for session_id in sorted(newest)}
-
-
-def session_ids(bucket: Bucket) -> list[str]:
-    """List the sessions of a bucket, as ``newest_marks`` does."""
-    return list(newest_marks(bucket))
