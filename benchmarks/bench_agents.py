@@ -48,7 +48,7 @@ SIZES = [1_000] * 14 + [10_000] * 5 + [100_000]
 def stores_of(url: str, options: dict[str, Any]) -> SessionStores:
     if options or url.startswith("postgresql"):
         return ObjectSessions(bucket_at(url, options), url=url, ttl_s=TTL_S)
-    return stores_at(None, url)
+    return stores_at(url)
 
 
 # --- A worker --------------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ async def serve(agent: str, stores: SessionStores, every_s: float) -> None:
     await anyio.sleep(random.uniform(0, every_s))
     while True:
         try:
-            async with Agent(Model(), AgentConfig(store=stores, session_id=agent, tools=[look])) as one:
+            async with Agent(Model(), AgentConfig(offload_root_path=stores, session_id=agent, tools=[look])) as one:
                 turn = len(one.context.items)
                 while True:
                     began = time.perf_counter()
@@ -168,7 +168,7 @@ async def lost_in(stores: SessionStores, answered: dict[str, list[str]]) -> list
     limit = anyio.CapacityLimiter(8)
 
     async def check(agent: str, questions: list[str]) -> None:
-        async with limit, ContextFileSystem(agent, store=stores, read_only=True) as fs:
+        async with limit, ContextFileSystem(agent, root_path=stores, read_only=True) as fs:
             texts = [str(item.message.content) for item in await fs.items(load=False)]
             there = {text: place for place, text in enumerate(texts)}
             places = [there.get(question, -1) for question in questions]

@@ -114,7 +114,7 @@ class Worker(uvicorn.Server):
     async def serve_thread(self, request: Request) -> PlainTextResponse:
         """Send the request's text to the agent of its thread, and return the answer."""
         text = (await request.body()).decode()
-        config = AgentConfig(store=self.stores, session_id=request.path_params["thread"], tools=self.tools)
+        config = AgentConfig(offload_root_path=self.stores, session_id=request.path_params["thread"], tools=self.tools)
         with anyio.CancelScope() as scope:
             self.running.add(scope)
             try:
@@ -223,7 +223,7 @@ def rolling_restart(front: Front) -> None:
 
 async def check(url: str, thread: str, acknowledged: list[str]) -> None:
     """Read the session that the workers left."""
-    async with Agent(ScriptedModel([]), AgentConfig(store=sessions(url), session_id=thread)) as agent:
+    async with Agent(ScriptedModel([]), AgentConfig(offload_root_path=sessions(url), session_id=thread)) as agent:
         messages = [item.message for item in agent.context.items]
     texts = iter([m.text if isinstance(m, AssistantMessage) else m.content for m in messages])
     assert all(text in texts for text in acknowledged), "what was answered is in the session, in its order"

@@ -47,7 +47,7 @@ def sessions(bucket: MemoryBucket) -> ObjectSessions:
 
 async def stored(bucket: MemoryBucket) -> Sequence[Record]:
     """What another machine finds."""
-    async with ContextFileSystem("s", store=sessions(bucket), read_only=True) as fs:
+    async with ContextFileSystem("s", root_path=sessions(bucket), read_only=True) as fs:
         return await fs.history()
 
 
@@ -82,7 +82,9 @@ TURNS: list[Turn] = [[ToolCall("look", {})], "done"]
 @pytest.mark.parametrize(("read_only", "commits"), [(True, 3), (False, 4)])
 async def test_a_query_with_one_tool_call_is_few_commits(read_only: bool, commits: int) -> None:
     bucket, found = MemoryBucket(), list[Sequence[Record]]()
-    config = AgentConfig(store=sessions(bucket), session_id="s", tools=[looking(found, bucket, read_only=read_only)])
+    config = AgentConfig(
+        offload_root_path=sessions(bucket), session_id="s", tools=[looking(found, bucket, read_only=read_only)]
+    )
     async with Agent(ScriptedModel(TURNS), config) as agent:
         before = segments(bucket)
         assert await agent.query("Go") == "done"
@@ -96,7 +98,7 @@ async def test_a_query_with_one_tool_call_is_few_commits(read_only: bool, commit
 async def test_what_is_evicted_goes_with_the_result_that_it_makes_room_for() -> None:
     bucket, found = MemoryBucket(), list[Sequence[Record]]()
     look = looking(found, bucket, read_only=True, size=3_000)
-    config = AgentConfig(store=sessions(bucket), session_id="s", tools=[look], pricing=None)
+    config = AgentConfig(offload_root_path=sessions(bucket), session_id="s", tools=[look], pricing=None)
     async with Agent(ScriptedModel(TURNS * 2), config) as agent:
         await agent.query("Go")
         before = segments(bucket)
@@ -110,7 +112,7 @@ async def test_what_is_evicted_goes_with_the_result_that_it_makes_room_for() -> 
 async def test_one_commit_a_turn() -> None:
     bucket, found = MemoryBucket(), list[Sequence[Record]]()
     look = looking(found, bucket, read_only=False)
-    config = AgentConfig(store=sessions(bucket), session_id="s", tools=[look], one_commit_a_turn=True)
+    config = AgentConfig(offload_root_path=sessions(bucket), session_id="s", tools=[look], one_commit_a_turn=True)
     async with Agent(ScriptedModel(TURNS), config) as agent:
         before = segments(bucket)
         await agent.query("Go")
@@ -125,7 +127,7 @@ async def test_with_one_commit_a_turn_each_request_is_recorded_as_it_was_sent(st
     """Evictions, which are commits, and what each request alone carries included."""
     bucket, model = MemoryBucket(), ScriptedModel(TURNS * 3)
     config = AgentConfig(
-        store=sessions(bucket),
+        offload_root_path=sessions(bucket),
         session_id="s",
         tools=[looking([], bucket, read_only=True, size=3_000)],
         pricing=None,
@@ -135,7 +137,7 @@ async def test_with_one_commit_a_turn_each_request_is_recorded_as_it_was_sent(st
     async with Agent(model, config) as agent:
         for _ in range(3):
             await agent.query("Go")
-    async with ContextFileSystem("s", store=sessions(bucket), read_only=True) as fs:
+    async with ContextFileSystem("s", root_path=sessions(bucket), read_only=True) as fs:
         past = [await past_request(fs, number) for number in range(1, 7)]
         records = await fs.history()
     assert [request.body(cache=False) for request in past] == [sent_of(body) for body in model.requests]
@@ -146,7 +148,7 @@ async def test_with_one_commit_a_turn_each_request_is_recorded_as_it_was_sent(st
 
 
 async def test_a_status_behind_messages_that_wait_is_recorded_with_their_request() -> None:
-    async with Context("s", store=sessions(MemoryBucket()), one_commit_a_turn=True) as context:
+    async with Context("s", root_path=sessions(MemoryBucket()), one_commit_a_turn=True) as context:
         await context.add(UserMessage("Go"))
         assert context.unrecorded
         for status in ("first try", "second try"):
@@ -159,7 +161,7 @@ async def test_a_status_behind_messages_that_wait_is_recorded_with_their_request
 
 
 async def test_a_request_with_an_item_that_was_replaced_before_it_was_recorded_is_unknown() -> None:
-    async with Context("s", store=sessions(MemoryBucket()), one_commit_a_turn=True) as context:
+    async with Context("s", root_path=sessions(MemoryBucket()), one_commit_a_turn=True) as context:
         await context.set_system_prompt("Be brief.")
         await context.add(UserMessage("Go"))
         await context.messages()
@@ -195,7 +197,7 @@ async def test_a_cancelled_query_is_recorded_whole(tmp_path: Path) -> None:
 
 async def test_messages_that_need_not_be_durable_yet_go_with_the_next_request() -> None:
     bucket = MemoryBucket()
-    async with Context("s", store=sessions(bucket)) as context:
+    async with Context("s", root_path=sessions(bucket)) as context:
         before = segments(bucket)
         await context.add(UserMessage("Go"), durable=False)
         assert segments(bucket) == before
@@ -257,7 +259,7 @@ async def test_a_tool_knows_which_call_it_answers() -> None:
 
     bucket = MemoryBucket()
     both = [ToolCall("charge", {}, id="c1"), ToolCall("charge_slowly", {}, id="c2")]
-    config = AgentConfig(store=sessions(bucket), session_id="s", tools=[charge, charge_slowly])
+    config = AgentConfig(offload_root_path=sessions(bucket), session_id="s", tools=[charge, charge_slowly])
     for _ in range(2):
         async with Agent(ScriptedModel([both, "done"]), config) as agent:
             await agent.query("Go")
@@ -294,7 +296,7 @@ def test_settings_that_are_no_flags() -> None:
 
 async def test_each_bill_stands_behind_its_reply() -> None:
     bucket = MemoryBucket()
-    async with Context("s", store=sessions(bucket)) as context:
+    async with Context("s", root_path=sessions(bucket)) as context:
         await context.add(UserMessage("Go"), durable=False)
         for text in ("first", "second"):
             usage = {"input_tokens": len(text), "output_tokens": 1}
@@ -308,12 +310,12 @@ async def test_each_bill_stands_behind_its_reply() -> None:
 async def test_opening_a_session_in_a_store_is_one_commit() -> None:
     """What opening records is durable with the first change; one that was killed before has nothing to lose."""
     bucket = MemoryBucket()
-    killed = Context("s", store=sessions(bucket))
+    killed = Context("s", root_path=sessions(bucket))
     await killed.open()
     assert segments(bucket) == 1
     assert killed.fs.state.eviction is not None
     assert await stored(bucket) == ()
-    async with Context("s", store=sessions(bucket)) as context:
+    async with Context("s", root_path=sessions(bucket)) as context:
         assert context.fs.recovery.clean
         assert segments(bucket) == 2
         await context.add(UserMessage("Go"))
@@ -326,7 +328,7 @@ async def test_opening_a_session_in_a_store_is_one_commit() -> None:
 
 async def test_two_that_open_a_new_session_record_its_beginning_once() -> None:
     bucket = MemoryBucket()
-    both = [SharedFileSystem("s", store=sessions(bucket), layout=layout) for layout in (ENVELOPE, TEXT)]
+    both = [SharedFileSystem("s", root_path=sessions(bucket), layout=layout) for layout in (ENVELOPE, TEXT)]
     for fs in both:
         await fs.open()
         await fs.release()
@@ -348,7 +350,9 @@ def writes(bucket: MemoryBucket) -> int:
 
 async def test_a_short_session_is_few_writes() -> None:
     bucket, steps = MemoryBucket(), []
-    config = AgentConfig(store=sessions(bucket), session_id="s", tools=[looking([], bucket, read_only=True)])
+    config = AgentConfig(
+        offload_root_path=sessions(bucket), session_id="s", tools=[looking([], bucket, read_only=True)]
+    )
     for _ in range(2):
         async with Agent(ScriptedModel(TURNS), config) as agent:
             steps.append(writes(bucket))
@@ -363,7 +367,7 @@ async def test_a_short_session_is_few_writes() -> None:
 def test_a_framework_s_history_writes_twice_for_what_it_decides() -> None:
     """Once to take the session, and once to record and release it; nothing where nothing is new."""
     bucket = MemoryBucket()
-    history = History("s", store=sessions(bucket), window=20_000)
+    history = History("s", root_path=sessions(bucket), window=20_000)
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Go"}]
     counts = []
     for number in range(4):

@@ -52,7 +52,7 @@ class Shop:
             self.charged.append(number)
             return f"charged {number}\n" * 400
 
-        config = AgentConfig(store=stores, session_id=session_id, tools=[charge], pricing=None)
+        config = AgentConfig(offload_root_path=stores, session_id=session_id, tools=[charge], pricing=None)
         self.agent = Agent(self.model, config)
 
     def requests(self) -> str:
@@ -61,7 +61,7 @@ class Shop:
 
     async def stored(self) -> tuple[ContextItem, ...]:
         """What another machine finds."""
-        async with ContextFileSystem(self._id, store=self._stores, read_only=True) as fs:
+        async with ContextFileSystem(self._id, root_path=self._stores, read_only=True) as fs:
             return await fs.items()
 
     async def query(self, text: str) -> bool:
@@ -78,7 +78,7 @@ class Shop:
 
     async def close(self) -> None:
         await self.agent.close()
-        async with ContextFileSystem(self._id, store=self._stores) as fs:
+        async with ContextFileSystem(self._id, root_path=self._stores) as fs:
             records = await fs.history()
             if not fs.recovery.clean:
                 self.wrong.append(f"not left clean: {fs.recovery}")
@@ -89,7 +89,7 @@ class Shop:
         if bills != list(range(1, len(bills) + 1)) or len(bills) != len(self.model.requests):
             self.wrong.append(f"{len(self.model.requests)} calls were made, and these are recorded: {bills}")
         held = [(item.id, item.message) for item in self.agent.context.items]
-        async with Context(self._id, store=self._stores) as again:
+        async with Context(self._id, root_path=self._stores) as again:
             if [(item.id, item.message) for item in again.items] != held:
                 self.wrong.append("the session does not hold what the agent had")
 

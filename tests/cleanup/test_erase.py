@@ -92,7 +92,7 @@ def found_in(directory: Path, text: str) -> list[str]:
 
 async def everything(stores: SessionStores) -> dict[str, Any]:
     """All that session s says: its items, what is stored, and what is in archives; a content that is gone is None."""
-    async with ContextFileSystem("s", store=stores, read_only=True) as fs:
+    async with ContextFileSystem("s", root_path=stores, read_only=True) as fs:
         said: dict[str, Any] = {f"item {item.id}": item for item in await fs.items()}
         for item_id in fs.state.ids & {*fs.state.stored, *fs.state.removed}:
             try:

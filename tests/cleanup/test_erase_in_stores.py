@@ -38,7 +38,7 @@ KINDS = ("inline", "stored", "evicted", "archived", "page", "large")
 async def make(stores: SessionStores, session_id: str = "s") -> list[str]:
     """A session with the secret in items of all kinds, and as much that has to stay; returns the ids of the former."""
     asked = list[str]()
-    async with ContextFileSystem(session_id, store=stores, layout=AS_IT_IS) as fs:
+    async with ContextFileSystem(session_id, root_path=stores, layout=AS_IT_IS) as fs:
         for kind in KINDS:
             await put_in(fs, kind, f"harmless {kind}", f"other_{kind}")
             asked.append(await put_in(fs, kind, SECRET, f"call_{kind}"))
@@ -68,9 +68,9 @@ async def test_nothing_of_it_is_left_and_all_else_is_as_before(tmp_path: Path) -
     before = await everything(stores)
     assert files_with_it(tmp_path)
     assert objects_with_it(bucket)
-    plan = await erase_plan("s", asked, store=stores)
+    plan = await erase_plan("s", asked, root_path=stores)
     assert objects_with_it(bucket), "a plan changes nothing"
-    assert await erase("s", asked, store=stores, reason="a password") == plan
+    assert await erase("s", asked, root_path=stores, reason="a password") == plan
     assert (plan.quoted_in, plan.other_sessions) == ((), ())
     assert objects_with_it(bucket) == []
     assert files_with_it(tmp_path) == []
@@ -78,14 +78,14 @@ async def test_nothing_of_it_is_left_and_all_else_is_as_before(tmp_path: Path) -
     after = await everything(stores)
     assert kept(after, gone) == kept(before, gone)
     assert SECRET not in repr(after)
-    async with ContextFileSystem("s", store=stores) as fs:
+    async with ContextFileSystem("s", root_path=stores) as fs:
         await fs.writer.store([tool_result(fs, "go on", "call_next")])
         with pytest.raises(ContentGone, match="a password"):
             await fs.load("call_large")
     assert (await everything(stores))["content call_next"] == "go on"
-    async with ContextFileSystem("other", store=stores) as fs:
+    async with ContextFileSystem("other", root_path=stores) as fs:
         await put_in(fs, "large", f"harmless {KINDS[-1]}", "call_1")
-    plan = await erase_plan("s", ["other_large"], store=stores)
+    plan = await erase_plan("s", ["other_large"], root_path=stores)
     assert plan.other_sessions == ("other",)
 
 
@@ -109,15 +109,15 @@ async def test_a_crash_at_every_request_leaves_what_can_be_finished() -> None:
         bucket.fate = fate
         stores = ObjectSessions(bucket, url="objects", ttl_s=0, give_up_s=0)
         try:
-            plan = await erase("s", asked, store=stores)
+            plan = await erase("s", asked, root_path=stores)
         except CtxfsError:
             bucket.fate = lambda _: "done"
             said = await everything(stores)
-            gone = {item.item_id for item in (await erase_plan("s", asked, store=stores)).items}
+            gone = {item.item_id for item in (await erase_plan("s", asked, root_path=stores)).items}
             assert kept(said, gone) == kept(before, gone)
             contents = {said[name] is None for name in said if name in {f"content {item_id}" for item_id in asked}}
             assert len(contents) == 1, "all of them are there, or none is"
-            plan = await erase("s", asked, store=stores)
+            plan = await erase("s", asked, root_path=stores)
         else:
             requests = step
         assert objects_with_it(bucket) == []
@@ -132,13 +132,13 @@ async def test_an_agent_that_was_idle_is_refused_afterwards_and_one_that_works_r
     bucket = MemoryBucket()
     stores = ObjectSessions(bucket, url="objects", ttl_s=0, give_up_s=0)
     asked = await make(stores)
-    idle = ContextFileSystem("s", store=stores)
+    idle = ContextFileSystem("s", root_path=stores)
     await idle.open()
     await idle.writer.store([tool_result(idle, "its last words", "call_before")])
     with pytest.raises(SessionLocked):
-        await erase("s", asked, store=ObjectSessions(bucket, url="objects", ttl_s=3_600))
+        await erase("s", asked, root_path=ObjectSessions(bucket, url="objects", ttl_s=3_600))
     assert (await everything(stores))["content call_large"] is not None
-    await erase("s", asked, store=stores)
+    await erase("s", asked, root_path=stores)
     with pytest.raises(SessionLocked):
         await idle.writer.store([tool_result(idle, SECRET, "call_after")])
     with suppress(SessionLocked):
@@ -152,9 +152,9 @@ async def test_a_reader_that_was_open_reads_on() -> None:
     bucket = MemoryBucket()
     stores = ObjectSessions(bucket, url="objects")
     asked = await make(stores)
-    async with ContextFileSystem("s", store=stores, read_only=True) as reader:
+    async with ContextFileSystem("s", root_path=stores, read_only=True) as reader:
         assert SECRET in str(await reader.load("call_large"))
-        await erase("s", asked, store=stores)
+        await erase("s", asked, root_path=stores)
         assert "harmless evicted" in str(await reader.load("other_evicted"))
         assert (await reader.reader("other_large").load()).count("harmless large") == 4_000
         with pytest.raises(NotStored):
@@ -168,19 +168,19 @@ async def test_erasing_again_and_again_opens_in_few_requests() -> None:
     bucket = MemoryBucket()
     stores = ObjectSessions(bucket, url="objects", ttl_s=0)
     for number in range(4):
-        async with ContextFileSystem("s", store=stores) as fs:
+        async with ContextFileSystem("s", root_path=stores) as fs:
             for each in range(70):
                 await fs.writer.store([tool_result(fs, f"{SECRET} {number}", f"call_{number}_{each}")])
-        await erase("s", [f"call_{number}_{each}" for each in range(60)], store=stores)
+        await erase("s", [f"call_{number}_{each}" for each in range(60)], root_path=stores)
         said = await everything(stores)
         assert len([name for name, value in said.items() if value is not None]) == 10 * (number + 1)
-    async with ContextFileSystem("s", store=stores) as fs:
+    async with ContextFileSystem("s", root_path=stores) as fs:
         assert len(fs.state.removed) == 240
     bucket.requests.clear()
-    async with ContextFileSystem("s", store=stores, read_only=True):
+    async with ContextFileSystem("s", root_path=stores, read_only=True):
         assert len(bucket.requests) <= 14
     await stores.remove("s")
-    async with ContextFileSystem("s", store=stores) as fs:
+    async with ContextFileSystem("s", root_path=stores) as fs:
         await fs.writer.store([tool_result(fs, "another", "call_1")])
     assert list(await everything(stores)) == ["content call_1"]
 
@@ -192,16 +192,16 @@ async def test_wrong_input_changes_nothing() -> None:
     asked = await make(stores)
     before = dict(bucket.objects)
     with pytest.raises(ConfigError, match="ctxfs ls"):
-        await erase_plan("s", [], store=stores)
+        await erase_plan("s", [], root_path=stores)
     with pytest.raises(UnknownItem, match="call_x"):
-        await erase_plan("s", [*asked, "call_x"], store=stores)
-    with pytest.raises(ConfigError, match="leave out the directory"):
-        await erase("s", asked, root_path="/tmp/x", store=stores)
-    with pytest.raises(ConfigError, match="leave out the directory"):
-        await prune(root_path="/tmp/x", store=stores)
+        await erase_plan("s", [*asked, "call_x"], root_path=stores)
+    with pytest.raises(TypeError, match="erase has no setting 'store': give it as root_path"):
+        await erase("s", asked, store=stores)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="prune has no setting 'store': give it as root_path"):
+        await prune(store=stores)  # type: ignore[call-arg]
     assert bucket.objects == before
     with pytest.raises(UnknownItem, match="call_x"):
-        await erase("s", [*asked, "call_x"], store=stores)
+        await erase("s", [*asked, "call_x"], root_path=stores)
     assert (await everything(stores))["content call_large"] is not None
 
 
@@ -215,15 +215,15 @@ class PlainSessions(MemorySessions):
 @pytest.mark.anyio
 async def test_a_store_that_cannot_remove_says_so_first() -> None:
     stores = PlainSessions()
-    async with ContextFileSystem("s", store=stores) as fs:
+    async with ContextFileSystem("s", root_path=stores) as fs:
         await put_in(fs, "large", SECRET, "call_1")
     with pytest.raises(ConfigError, match="its store needs `rewrite`"):
-        await erase("s", ["call_1"], store=stores)
+        await erase("s", ["call_1"], root_path=stores)
     assert "content call_1" in await everything(stores)
 
 
 async def _dropped(stores: SessionStores) -> str:
-    async with ContextFileSystem("s", store=stores) as fs:
+    async with ContextFileSystem("s", root_path=stores) as fs:
         await put_in(fs, "stored", "harmless", "call_kept")
         return await put_in(fs, "dropped", random.Random(1).randbytes(10_000).hex(), "call_dropped")
 
@@ -234,11 +234,11 @@ async def test_what_is_pruned_takes_no_space_any_more() -> None:
     stores = ObjectSessions(bucket, url="objects")
     item_id = await _dropped(stores)
     size = sum(map(len, bucket.objects.values()))
-    (plan,) = await prune_plans(store=stores, undo_s=0, grace_s=0)
+    (plan,) = await prune_plans(root_path=stores, undo_s=0, grace_s=0)
     assert [one.item_id for one in plan.removed] == [item_id]
-    (kept_all,) = await prune(store=stores)
+    (kept_all,) = await prune(root_path=stores)
     assert kept_all.removed == ()
-    (done,) = await prune(store=stores, undo_s=0, grace_s=0)
+    (done,) = await prune(root_path=stores, undo_s=0, grace_s=0)
     assert isinstance(done, Pruned)
     assert (done.removed, done.skipped) == (plan.removed, "")
     assert sum(map(len, bucket.objects.values())) < size - 10_000
@@ -246,9 +246,9 @@ async def test_what_is_pruned_takes_no_space_any_more() -> None:
     assert said["content call_dropped"] is None
     assert said["content call_kept"] is not None
     busy = ObjectSessions(bucket, url="objects")
-    async with ContextFileSystem("s", store=busy) as fs:
+    async with ContextFileSystem("s", root_path=busy) as fs:
         await fs.writer.store([tool_result(fs, "x", "call_x")])
-        assert (await prune(store=stores, undo_s=0, grace_s=0))[0].removed == ()
+        assert (await prune(root_path=stores, undo_s=0, grace_s=0))[0].removed == ()
 
 
 # Real stores ---------------------------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ def test_a_process_that_is_killed_leaves_what_can_be_finished(tmp_path: Path, wr
     assert killed.returncode == -9
     assert files_with_it(place)
     anyio.run(everything, stores)
-    plan = anyio.run(lambda: erase("s", asked, store=stores))
+    plan = anyio.run(lambda: erase("s", asked, root_path=stores))
     assert files_with_it(place) == []
     gone = {item.item_id for item in plan.items}
     assert kept(anyio.run(everything, stores), gone) == kept(before, gone)
@@ -301,7 +301,7 @@ async def test_prune_removes_what_killed_writers_left_and_touches_no_other_sessi
     bucket = MemoryBucket()
     stores = ObjectSessions(bucket, url="objects", ttl_s=0)
     for session_id in ("clean", "killed"):
-        async with ContextFileSystem(session_id, store=stores) as fs:
+        async with ContextFileSystem(session_id, root_path=stores) as fs:
             await fs.writer.store([tool_result(fs, "kept", "call_1")])
     killed = ThreadedStore(stores.store("killed"))
     await killed.open(create=False, write=True)
@@ -311,11 +311,11 @@ async def test_prune_removes_what_killed_writers_left_and_touches_no_other_sessi
     bucket.fate = lambda _: "done"
     assert [key for key in bucket.objects if "/c/" in key]
     before = {one.session_id: one.version for one in await stores.sessions()}
-    assert not any(one.skipped for one in await prune(store=stores))
+    assert not any(one.skipped for one in await prune(root_path=stores))
     assert not [key for key in bucket.objects if "/c/" in key]
     after = {one.session_id: one.version for one in await stores.sessions()}
     assert after["clean"] == before["clean"]
-    async with ContextFileSystem("killed", store=stores, read_only=True) as fs:
+    async with ContextFileSystem("killed", root_path=stores, read_only=True) as fs:
         assert await fs.load("call_1") == "kept"
 
 
@@ -329,11 +329,11 @@ def test_on_an_s3_server(tmp_path: Path) -> None:
             asked = await make(stores)
             before = await everything(stores)
             assert any(form in bucket.get(key) for key in bucket.keys("") for form in FORMS)
-            plan = await erase("s", asked, store=stores)
+            plan = await erase("s", asked, root_path=stores)
             assert not any(form in bucket.get(key) for key in bucket.keys("") for form in FORMS)
             gone = {item.item_id for item in plan.items}
             assert kept(await everything(stores), gone) == kept(before, gone)
-            await prune(store=stores, undo_s=0, grace_s=0)
+            await prune(root_path=stores, undo_s=0, grace_s=0)
             await everything(stores)
 
         anyio.run(play)
@@ -352,13 +352,13 @@ def test_in_postgres() -> None:
             asked = await make(stores)
             before = await everything(stores)
             assert holds_it()
-            plan = await erase("s", asked, store=stores)
+            plan = await erase("s", asked, root_path=stores)
             assert not holds_it()
             gone = {item.item_id for item in plan.items}
             assert kept(await everything(stores), gone) == kept(before, gone)
-            async with ContextFileSystem("s", store=stores) as fs:
+            async with ContextFileSystem("s", root_path=stores) as fs:
                 await put_in(fs, "dropped", "harmless", "call_dropped")
-            (done,) = await prune(store=stores, undo_s=0, grace_s=0)
+            (done,) = await prune(root_path=stores, undo_s=0, grace_s=0)
             assert "call_dropped" in [one.item_id for one in done.removed]
             await everything(stores)
 

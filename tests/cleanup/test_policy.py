@@ -289,7 +289,7 @@ async def test_checking_names_a_session_that_may_not_be_read(tmp_path: Path) -> 
     await made(tmp_path, "a", "closed")
     stores = LocalSessions(tmp_path, fs=ClosedDirectories())
     assert [one.session_id for one in await stores.sessions()] == ["a"]
-    found = {one.session_id: one async for one in check(store=stores)}
+    found = {one.session_id: one async for one in check(root_path=stores)}
     assert (found["a"].ok, found["closed"].ok) == (True, False)
     assert "cannot be read: Permission denied" in found["closed"].error
 

@@ -29,7 +29,9 @@ def look(place: str) -> str:
 async def _make(url: str, *session_ids: str) -> None:
     for session_id in session_ids:
         turns: list[Turn] = [[ToolCall("look", {"place": "a"})], [ToolCall("look", {"place": "b"})], "done"]
-        config = AgentConfig(store=url, session_id=session_id, tools=[look], pricing=None, preview_above_tokens=None)
+        config = AgentConfig(
+            offload_root_path=url, session_id=session_id, tools=[look], pricing=None, preview_above_tokens=None
+        )
         async with Agent(ScriptedModel(turns), config) as agent:
             await agent.query("Look")
 
@@ -89,7 +91,7 @@ def test_rm_asks_and_names_the_place(ctxfs: Run, url: str, monkeypatch: pytest.M
 @pytest.mark.parametrize("url", ["memory"], indirect=True)  # in a bucket a writer is refused for a time only
 def test_rm_refuses_a_session_that_is_written(ctxfs: Run, url: str) -> None:
     async def held() -> tuple[int, str, str]:
-        async with ContextFileSystem("s1", store=url):
+        async with ContextFileSystem("s1", root_path=url):
             return await anyio.to_thread.run_sync(lambda: ctxfs("forget", "s1", "--yes"))
 
     code, out, _ = anyio.run(held)
@@ -259,7 +261,7 @@ def test_an_option_comes_before_the_environment(
 @pytest.mark.parametrize("url", ["memory"], indirect=True)  # in a bucket a writer is refused for a time only
 def test_rm_of_several_goes_on_after_a_refusal(ctxfs: Run, url: str) -> None:
     async def held() -> tuple[int, str, str]:
-        async with ContextFileSystem("s1", store=url):
+        async with ContextFileSystem("s1", root_path=url):
             return await anyio.to_thread.run_sync(lambda: ctxfs("forget", "s1", "other", "--yes", "--json"))
 
     code, out, _ = anyio.run(held)

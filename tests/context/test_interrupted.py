@@ -39,13 +39,13 @@ async def _use(context: Context, acknowledged: list[str]) -> None:
 
 
 async def _wrong(stores: SessionStores, context: Context, acknowledged: list[str]) -> list[str]:
-    async with ContextFileSystem("s", store=stores) as fs:
+    async with ContextFileSystem("s", root_path=stores) as fs:
         added = [record.item.id for record in await fs.history() if isinstance(record, ItemAdded)]
         wrong = list(fs.recovery.damage_lines)
     wrong += [f"{item_id} was acknowledged and is not there" for item_id in acknowledged if item_id not in added]
     if sorted(added) != sorted(set(added)):
         wrong.append(f"recorded twice: {added}")
-    async with Context("s", store=stores, keep_recent={"log": 1}) as again:
+    async with Context("s", root_path=stores, keep_recent={"log": 1}) as again:
         held = [(item.id, item.message) for item in context.items]
         if [(item.id, item.message) for item in again.items] != held:
             wrong.append("the session does not hold what the context had")
@@ -60,7 +60,7 @@ def test_an_interrupt_at_any_commit(kind: str, fate: str, tmp_path: Path) -> Non
     for at in range(1, 12):
         line = Line(at=at, fate=fate, interrupt=True)  # type: ignore[arg-type]
         stores = place(kind, line, tmp_path / str(at))
-        context = Context("s", store=stores, keep_recent={"log": 1})
+        context = Context("s", root_path=stores, keep_recent={"log": 1})
         acknowledged: list[str] = []
         with suppress(KeyboardInterrupt):
             asyncio.run(_use(context, acknowledged))
@@ -87,7 +87,7 @@ def test_an_interrupt_between_the_commit_and_what_it_changes(
                 return real(*given)  # type: ignore[operator]
 
             stores = place("a directory", Line(), tmp_path / f"{name}-{at}")
-            context = Context("s", store=stores, keep_recent={"log": 1})
+            context = Context("s", root_path=stores, keep_recent={"log": 1})
             acknowledged: list[str] = []
             with monkeypatch.context() as patch, suppress(KeyboardInterrupt, BaseExceptionGroup):
                 patch.setattr(place_of, name, cut)
@@ -100,21 +100,21 @@ def test_an_interrupt_between_the_commit_and_what_it_changes(
 async def test_a_writer_that_took_over_meanwhile_is_not_written_over(tmp_path: Path) -> None:
     line = Line()
     stores = place("a bucket", line, tmp_path)
-    context = Context("s", store=stores)
+    context = Context("s", root_path=stores)
     await context.open()
     await context.add(UserMessage("first"))
     line.at, line.breaks = line.writes + 1, True
     with pytest.raises(OutcomeUnknown):
         await context.add(UserMessage("second"))
     line.away = False
-    async with Context("s", store=stores) as other:
+    async with Context("s", root_path=stores) as other:
         await other.add(UserMessage("of another writer"))
     for _ in range(2):
         with pytest.raises(SessionLocked):
             await context.add(UserMessage("third"))
     with pytest.raises(Unrecorded):
         await context.close()
-    async with Context("s", store=stores) as other:
+    async with Context("s", root_path=stores) as other:
         assert [item.message.content for item in other.items] == ["first", "of another writer"]
 
 

@@ -33,8 +33,7 @@ def nothing(*_: object) -> None:
 CONTEXT: Values = {
     "session_id": ("s",),
     "model": ("claude-sonnet-5-5",),
-    "root_path": ("root",),
-    "store": ("memory",),
+    "root_path": ("directory", "memory"),
     "keep_recent": ({"show": 1},),
     "offload_enabled": (False,),
     "offload_policy": (STAYS, LARGE_ONLY),
@@ -53,8 +52,7 @@ CONTEXT: Values = {
 
 HISTORY: Values = {
     "session_id": ("s",),
-    "root_path": ("root",),
-    "store": ("memory",),
+    "root_path": ("directory", "memory"),
     "model": ("claude-sonnet-5-5",),
     "keep_recent": ({"show": 1},),
     "offload_policy": (STAYS, LARGE_ONLY),
@@ -113,9 +111,10 @@ class Kind:
     def settings(self, chosen: Iterable[Chosen], directory: Path, stores: MemorySessions) -> dict[str, Any]:
         """The values that are chosen, in a directory and in stores of their own."""
         settings: dict[str, Any] = {name: self.values[name][index] for name, index in chosen}
-        if "store" in settings or "root_path" not in settings:
-            settings["store"] = stores
-        if "root_path" in settings:
+        settings.setdefault("root_path", stores)
+        if settings["root_path"] == "memory":
+            settings["root_path"] = stores
+        if settings["root_path"] == "directory":
             settings["root_path"] = directory
         settings.setdefault("counter", CharsCounter())
         return settings

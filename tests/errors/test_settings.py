@@ -17,7 +17,7 @@ from ctxfs.messages.rates import ANTHROPIC_RATES
 from ctxfs.session import prune_session, quota
 from ctxfs.storage import LocalStore, MemoryStore
 from ctxfs.testing import ScriptedModel
-from ctxfs.tools import Bash, Materialize, Materializer, Tool, ToolResultOffload
+from ctxfs.tools import Bash, KnowledgeService, Materialize, Materializer, Tool, ToolResultOffload
 
 
 def named(name: str, ephemeral: int | None = None) -> Tool:
@@ -168,7 +168,7 @@ def test_each_of_them_is_taken_where_it_has_an_effect(tmp_path: Path) -> None:
     AgentConfig(materialize=Materialize(), offload_token_threshold=0)
     AgentConfig(pin_user_messages=True, window=Window(compaction=SelectiveCompaction()))
     Context(window=DROPPING_USERS, root_path=tmp_path)
-    AgentConfig(on_open=quota(9), store=f"file://{tmp_path}")
+    AgentConfig(on_open=quota(9), offload_root_path=f"file://{tmp_path}")
     AgentConfig(read_roots=["/tmp"], bash=Bash(allow_unapproved=True), tools=[named("read")])
     OffloadPolicy(type_enabled={"tool_result": True}, type_thresholds={"tool_result": 9, "user_message": 9})
     Context(window=Window(Budget(window_tokens=90_000), compaction=SelectiveCompaction()), root_path=tmp_path)
@@ -206,6 +206,10 @@ GONE: list[tuple[type, str, str]] = [
     (Bash, "shell", "let the command begin with it"),
     (Materialize, "snippet_lines", "give max_inline_chars"),
     (Materialize, "snippet_bytes", "give max_inline_chars"),
+    (Context, "store", "give it as root_path"),
+    (History, "store", "give it as root_path"),
+    (AgentConfig, "store", "give it as offload_root_path"),
+    (KnowledgeService, "store", "give it as namespace"),
 ]
 
 

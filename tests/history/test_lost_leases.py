@@ -44,8 +44,8 @@ def nothing() -> None:
 def test_a_history_that_was_taken_over_takes_its_session_again(caplog: pytest.LogCaptureFixture) -> None:
     bucket = Disturbed()
     with (
-        History("s", store=stopped_for_long(bucket), **KEEP_ONE) as stale,
-        History("s", store=stopped_for_long(bucket), **KEEP_ONE) as other,
+        History("s", root_path=stopped_for_long(bucket), **KEEP_ONE) as stale,
+        History("s", root_path=stopped_for_long(bucket), **KEEP_ONE) as other,
     ):
         first = stale.rewrite(conversation(2))
         # It takes the session, and stops before it commits.
@@ -59,8 +59,8 @@ def test_a_history_that_was_taken_over_takes_its_session_again(caplog: pytest.Lo
 
 def test_a_history_that_was_taken_over_is_closed_without_a_word() -> None:
     bucket = Disturbed()
-    with History("s", store=stopped_for_long(bucket), **KEEP_ONE) as other:
-        with History("s", store=stopped_for_long(bucket), **KEEP_ONE) as stale:
+    with History("s", root_path=stopped_for_long(bucket), **KEEP_ONE) as other:
+        with History("s", root_path=stopped_for_long(bucket), **KEEP_ONE) as stale:
             stale.rewrite(conversation(2))
             bucket.before_writes = [nothing, lambda: other.rewrite(conversation(3))]
             stale.rewrite(conversation(3))
@@ -72,7 +72,7 @@ def test_a_history_that_was_taken_over_is_closed_without_a_word() -> None:
 def test_a_commit_of_unknown_outcome_is_looked_up_at_once_or_at_the_next_use(fate: Fate, away: bool) -> None:
     fates: list[Fate] = []
     bucket = MemoryBucket(lambda _: fates.pop(0) if fates else "done")
-    with History("s", store=stopped_for_long(bucket), **KEEP_ONE) as history:
+    with History("s", root_path=stopped_for_long(bucket), **KEEP_ONE) as history:
         first = history.rewrite(conversation(2))
         fates += ["done", "done", fate]  # it marks and takes the session, and commits
         if away:
@@ -80,13 +80,13 @@ def test_a_commit_of_unknown_outcome_is_looked_up_at_once_or_at_the_next_use(fat
             assert history.rewrite(conversation(3)) == first
         edits = history.rewrite(conversation(3))
         assert len(edits) == 2
-    with History("s", store=stopped_for_long(bucket), **KEEP_ONE) as later:
+    with History("s", root_path=stopped_for_long(bucket), **KEEP_ONE) as later:
         assert later.rewrite(conversation(3)) == edits
 
 
 def test_what_was_replaced_stays_so_while_the_store_is_away(caplog: pytest.LogCaptureFixture) -> None:
     bucket = Disturbed()
-    with History("s", store=stopped_for_long(bucket), **KEEP_ONE) as history:
+    with History("s", root_path=stopped_for_long(bucket), **KEEP_ONE) as history:
         first = history.rewrite(conversation(2))
         bucket.is_away = True
         with caplog.at_level(logging.WARNING, "ctxfs.context"):
@@ -102,8 +102,8 @@ def test_what_was_replaced_stays_so_while_the_store_is_away(caplog: pytest.LogCa
 def test_what_another_process_decided_is_taken_in_without_a_write() -> None:
     bucket = MemoryBucket()
     with (
-        History("s", store=stopped_for_long(bucket), **KEEP_ONE) as first,
-        History("s", store=stopped_for_long(bucket), **KEEP_ONE) as second,
+        History("s", root_path=stopped_for_long(bucket), **KEEP_ONE) as first,
+        History("s", root_path=stopped_for_long(bucket), **KEEP_ONE) as second,
     ):
         first.rewrite(conversation(2))
         second.rewrite(conversation(2))
@@ -118,8 +118,8 @@ def test_a_session_that_was_removed_and_made_again_is_opened_again() -> None:
     bucket = MemoryBucket()
     stores = stopped_for_long(bucket)
     with (
-        History("s", store=stores, **KEEP_ONE) as first,
-        History("s", store=stopped_for_long(bucket), **KEEP_ONE) as second,
+        History("s", root_path=stores, **KEEP_ONE) as first,
+        History("s", root_path=stopped_for_long(bucket), **KEEP_ONE) as second,
     ):
         first.rewrite(conversation(3))
         anyio.run(stores.remove, "s")
@@ -133,8 +133,8 @@ def test_a_session_that_was_removed_and_made_again_is_opened_again() -> None:
 def test_what_a_removed_session_stored_is_stored_again() -> None:
     bucket = MemoryBucket()
     with (
-        History("s", store=stopped_for_long(bucket), **KEEP_ONE) as first,
-        History("s", store=stopped_for_long(bucket), **KEEP_ONE) as second,
+        History("s", root_path=stopped_for_long(bucket), **KEEP_ONE) as first,
+        History("s", root_path=stopped_for_long(bucket), **KEEP_ONE) as second,
     ):
         assert len(first.rewrite(conversation(4))) == 3
         anyio.run(stopped_for_long(bucket).remove, "s")

@@ -71,7 +71,7 @@ def _word(draw: random.Random) -> str:
 
 async def _messages(root: Path, draw: random.Random, acknowledge: Acknowledge) -> None:
     """Add messages, and one more on the way out."""
-    async with Context(_ID, store=_stores(root), keep_recent={"log": 1}) as context:
+    async with Context(_ID, root_path=_stores(root), keep_recent={"log": 1}) as context:
         (root / _BEGUN).touch()
 
         async def add(*messages: Any) -> None:
@@ -100,7 +100,7 @@ async def _agent(root: Path, draw: random.Random, acknowledge: Acknowledge) -> N
         return f"paid {number}: {_word(draw)}"
 
     calls: list[Turn] = [[ToolCall("pay", {"number": n}) for _ in range(draw.choice((1, 2, 4)))] for n in range(500)]
-    config = AgentConfig(tools=[pay], store=_stores(root), session_id=_ID, max_turns=None)
+    config = AgentConfig(tools=[pay], offload_root_path=_stores(root), session_id=_ID, max_turns=None)
     agent = Agent(ScriptedModel(calls), config)
     await agent.open()
     (root / _BEGUN).touch()

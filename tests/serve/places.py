@@ -31,7 +31,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             bucket = MemoryBucket()
             yield lambda: ObjectSessions(bucket, url="s3://test")
         elif request.param == "directory":
-            yield lambda: stores_at(None, f"objects+{directory.as_uri()}")
+            yield lambda: stores_at(f"objects+{directory.as_uri()}")
         elif request.param == "postgres":
             server = running.enter_context(postgres())
             database = PostgresBucket(server.url)

@@ -45,7 +45,7 @@ def server() -> Iterator[MessagesServer]:
 
 
 def on(stores: SessionStores | str, server: MessagesServer, **settings: Any) -> Proxy:
-    return Proxy(settings={**KEEP, **settings}, upstreams={"anthropic": server.url}, store=stores)
+    return Proxy(settings={**KEEP, **settings}, upstreams={"anthropic": server.url}, root_path=stores)
 
 
 def ask(running: Proxy, logs: int, thread: str) -> None:
@@ -98,7 +98,7 @@ async def test_the_tools_of_an_mcp_server_read_what_the_proxy_stored(place: Mach
     await anyio.to_thread.run_sync(play)
     path = f"ctxfs://{thread}/tool_result/read_log/call_1.txt"
     async with (
-        ContextFileSystem(thread, store=place(), read_only=True) as fs,
+        ContextFileSystem(thread, root_path=place(), read_only=True) as fs,
         client_of(reading_server(fs)) as client,
     ):
         assert "log 1" in await said(client, "context_read", ref=path)
@@ -161,7 +161,7 @@ def test_a_store_that_is_not_reached_is_refused_before_anything_runs(server: Mes
 
 
 def test_a_request_waits_longer_than_a_proxy_that_was_killed_holds_its_session(tmp_path: Path) -> None:
-    assert Proxy(store="memory://x").settings["lease_wait_s"] > Terms().ttl_s
+    assert Proxy(root_path="memory://x").settings["lease_wait_s"] > Terms().ttl_s
     assert "lease_wait_s" not in Proxy(tmp_path).settings
 
 
@@ -265,7 +265,7 @@ def test_the_program_behind_the_proxy_finds_its_session_by_the_environment(
     assert "1 call, 1 of them with a bill; 2 contents replaced" in err
     again = run("--store", url, "--session", "last", "--", sys.executable, "-c", "print('it runs')")
     assert again.communicate(timeout=HANGS_S)[0] == "it runs\n"
-    assert [one.session_id for one in anyio.run(stores_at(None, url).sessions)] == ["mine"]
+    assert [one.session_id for one in anyio.run(stores_at(url).sessions)] == ["mine"]
     first, second = placeholders(server.requests[0])
     assert first.startswith(
         "[Content offloaded]\nPath: ctxfs://mine/tool_result/read_log/call_0.txt\nUse context_read tool"
@@ -289,4 +289,4 @@ async def test_the_plug_in_is_started_by_its_environment(tmp_path: Path) -> None
         assert "updatedToolOutput" in str(answer)
         read = await session.call_tool("context_tail", {"ref": "toolu_1", "lines": 3})
         assert "ERROR at last" in str(read)
-    assert [found.session_id for found in await stores_at(None, url).sessions()] == ["one"]
+    assert [found.session_id for found in await stores_at(url).sessions()] == ["one"]

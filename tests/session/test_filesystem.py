@@ -240,7 +240,7 @@ async def test_sessions_that_are_not_there_closed_or_taken(tmp_path: Path) -> No
         ContextFileSystem("../session_1", root_path=tmp_path)
     with pytest.raises(ConfigError, match="session id 5: use letters"):
         ContextFileSystem(5, root_path=tmp_path)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="5 cannot be used: it must be a path"):
+    with pytest.raises(ConfigError, match="sessions cannot be in 5: give the path"):
         ContextFileSystem(root_path=5)  # type: ignore[arg-type]
 
 

@@ -17,13 +17,15 @@ def look(place: str) -> dict[str, object]:
 async def check_tools_at_logical_paths(stores: SessionStores) -> None:
     """Read, search and cut out what was evicted, as a reader on another machine does, by the placeholder's path."""
     model = ScriptedModel([*([ToolCall("look", {"place": place})] for place in ("first", "second")), "done"])
-    config = AgentConfig(store=stores, session_id="thread-1", tools=[look], pricing=None, preview_above_tokens=None)
+    config = AgentConfig(
+        offload_root_path=stores, session_id="thread-1", tools=[look], pricing=None, preview_above_tokens=None
+    )
     async with Agent(model, config) as agent:
         await agent.query("Look")
         path = next(item.offload_path for item in agent.context.items if item.offload_path is not None)
     assert path.startswith("ctxfs://thread-1/")
     assert path in str(model.requests[-1]["messages"])
-    async with ContextFileSystem("thread-1", store=stores, read_only=True) as fs:
+    async with ContextFileSystem("thread-1", root_path=stores, read_only=True) as fs:
         tools = {tool.name: tool for tool in (*retrieval_tools(fs), *recall_tools(fs))}
         assert "first 3" in await shown(tools["context_read"], ref=path)
         assert "first 1999" in await shown(tools["context_grep"], ref=path, pattern=r"first 1999\b")

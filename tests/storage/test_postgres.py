@@ -129,7 +129,7 @@ def test_a_url_of_something_else_is_refused() -> None:
 
 
 def test_no_password_is_shown() -> None:
-    assert stores_at(None, "postgresql://me:secret@host:5433/name?sslmode=require").url == "postgresql://host:5433/name"
+    assert stores_at("postgresql://me:secret@host:5433/name?sslmode=require").url == "postgresql://host:5433/name"
 
 
 @pytest.mark.anyio

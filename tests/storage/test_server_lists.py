@@ -157,7 +157,7 @@ def _act(bucket: MemoryBucket, act: str, writers: list[ObjectStore]) -> None:
 
 
 async def _write(stores: ObjectSessions, session_id: str) -> None:
-    async with Context(session_id, store=stores) as context:
+    async with Context(session_id, root_path=stores) as context:
         await context.add(UserMessage(content="Hello"))
 
 

@@ -192,7 +192,7 @@ def test_a_timeout_around_a_query_ends_it_though_the_server_is_silent() -> None:
     async def play() -> None:
         agent = Agent(
             ScriptedModel([[ToolCall("do", {"n": 1})], "done"]),
-            AgentConfig(store=stores, session_id="s", tools=[do]),
+            AgentConfig(offload_root_path=stores, session_id="s", tools=[do]),
         )
         await agent.__aenter__()
         with pytest.raises((TimeoutError, OutcomeUnknown)):  # it says so if the clean-up is not answered either
@@ -203,7 +203,8 @@ def test_a_timeout_around_a_query_ends_it_though_the_server_is_silent() -> None:
         with contextlib.suppress(CtxfsError):
             await agent.close()
         async with Agent(
-            ScriptedModel(["here"]), AgentConfig(store=ObjectSessions(objects, url="test", ttl_s=0), session_id="s")
+            ScriptedModel(["here"]),
+            AgentConfig(offload_root_path=ObjectSessions(objects, url="test", ttl_s=0), session_id="s"),
         ) as after:
             assert await after.query("and now?") == "here"
             assert after.context.items[0].message.content == "do it"

@@ -33,7 +33,7 @@ PLACES: dict[str, Place] = {
     "directory": LocalSessions,
     "memory": lambda _: MemorySessions("test"),
     "bucket": lambda _: ObjectSessions(MemoryBucket(), url="s3://test"),
-    "bucket in a directory": lambda path: stores_at(None, f"objects+{path.as_uri()}"),
+    "bucket in a directory": lambda path: stores_at(f"objects+{path.as_uri()}"),
 }
 
 
@@ -48,7 +48,7 @@ def look(place: str) -> str:
 
 
 def config(stores: SessionStores, **settings: object) -> AgentConfig:
-    return AgentConfig(store=stores, session_id="thread-1", tools=[look], pricing=None, **settings)  # type: ignore[arg-type]
+    return AgentConfig(offload_root_path=stores, session_id="thread-1", tools=[look], pricing=None, **settings)  # type: ignore[arg-type]
 
 
 def asks(*places: str) -> list[list[ToolCall] | str]:
@@ -71,7 +71,7 @@ async def test_a_session_is_made_listed_resumed_and_removed(stores: SessionStore
     await stores.remove("thread-1")
     assert await stores.sessions() == []
     with pytest.raises(SessionNotFound):
-        await ContextFileSystem("thread-1", store=stores).open(create=False)
+        await ContextFileSystem("thread-1", root_path=stores).open(create=False)
     with pytest.raises(SessionNotFound):
         await stores.remove("thread-1")
 
@@ -114,7 +114,7 @@ async def test_a_server_that_fails_is_described_to_the_developer_and_not_to_the_
     async with Agent(ScriptedModel(asks("a", "b")), config(stores)) as agent:
         await agent.query("Look")
         path = next(item.offload_path for item in agent.context.items if item.offload_path is not None)
-    async with ContextFileSystem("thread-1", store=stores, read_only=True) as fs:
+    async with ContextFileSystem("thread-1", root_path=stores, read_only=True) as fs:
         bucket.down = True
         tools = {tool.name: tool for tool in (*retrieval_tools(fs), *recall_tools(fs))}
         for name, arguments in CALLS_THAT_READ.items():
@@ -138,7 +138,7 @@ CALLS_THAT_READ: dict[str, dict[str, str]] = {
 
 async def test_a_session_that_is_not_there_is_missed_in_the_place_that_was_asked(stores: SessionStores) -> None:
     with pytest.raises(SessionNotFound) as missed:
-        await ContextFileSystem("nobody", store=stores).open(create=False)
+        await ContextFileSystem("nobody", root_path=stores).open(create=False)
     assert ("--root" in str(missed.value)) == (stores.directory is not None)
     assert ("--store" in str(missed.value)) == (stores.directory is None)
 
@@ -147,17 +147,17 @@ async def test_a_url_names_the_cache_of_its_bucket(tmp_path: Path) -> None:
     for name in ("bucket", "cache"):
         (tmp_path / name).mkdir()
     url = f"objects+{(tmp_path / 'bucket').as_uri()}"
-    async with Agent(ScriptedModel(asks("a", "b")), config(stores_at(None, url))) as agent:
+    async with Agent(ScriptedModel(asks("a", "b")), config(stores_at(url))) as agent:
         await agent.query("Look")
-    cached = stores_at(None, f"{url}?cache={tmp_path / 'cache'}")
+    cached = stores_at(f"{url}?cache={tmp_path / 'cache'}")
     assert cached.url == url
-    async with ContextFileSystem("thread-1", store=cached, read_only=True) as fs:
+    async with ContextFileSystem("thread-1", root_path=cached, read_only=True) as fs:
         for item_id in fs.state.stored:
             await fs.load(item_id)
     assert any(path.is_file() for path in (tmp_path / "cache").rglob("*"))
     for wrong in ("cache=here", "cash=/tmp", "cache=/a&cache=/b"):
         with pytest.raises(ConfigError, match="cache=DIRECTORY"):
-            stores_at(None, f"{url}?{wrong}")
+            stores_at(f"{url}?{wrong}")
 
 
 async def test_another_process_elsewhere_sends_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ async def test_another_process_elsewhere_sends_the_same_bytes(tmp_path: Path, mo
         monkeypatch.setenv("HOME", str(home))
         monkeypatch.chdir(home)
         model = ScriptedModel([*asks("a", "b", "c")] if number == 0 else ["done"])
-        async with Agent(model, config(stores_at(None, bucket))) as agent:
+        async with Agent(model, config(stores_at(bucket))) as agent:
             await agent.query(f"query {number}")
         requests.append(json.dumps(model.requests[-1])[:-2])
         assert "ctxfs://thread-1/" in requests[-1]
@@ -181,18 +181,18 @@ async def test_another_process_elsewhere_sends_the_same_bytes(tmp_path: Path, mo
 
 
 async def test_a_context_and_a_history_take_a_place(stores: SessionStores) -> None:
-    async with Context("ours", store=stores) as context:
+    async with Context("ours", root_path=stores) as context:
         await context.add(UserMessage(content="Hello"))
-    async with Context("ours", store=stores) as context:
+    async with Context("ours", root_path=stores) as context:
         assert [item.message.content for item in context.items] == ["Hello"]
     assert {found.session_id for found in await stores.sessions()} == {"ours"}
 
 
 def test_a_history_goes_on_in_another_process(stores: SessionStores) -> None:
-    first = History("theirs", store=stores, model="claude-sonnet-5-5", materialize=Materialize())
+    first = History("theirs", root_path=stores, model="claude-sonnet-5-5", materialize=Materialize())
     text = first.arrive(LINES, tool="look", call_id="c1")
     assert text != LINES
-    second = History("theirs", store=stores, model="claude-sonnet-5-5", materialize=Materialize())
+    second = History("theirs", root_path=stores, model="claude-sonnet-5-5", materialize=Materialize())
     assert second.arrive(LINES, tool="look", call_id="c1") == text
     first.close()
     second.close()
@@ -202,38 +202,39 @@ def test_a_history_goes_on_in_another_process(stores: SessionStores) -> None:
     ("url", "message"),
     [
         ("ftp://somewhere/else", "is not a place for sessions"),
-        ("plain", "is not a place for sessions"),
         ("file://host/path", "is not the URL of a directory"),
-        ("file:relative", "is not the URL of a directory"),
+        ("file:relative", "is no directory: give a URL as text, with two slashes, as in 'file://…'"),
+        (Path("s3://bucket/prefix"), "is no directory: give a URL as text, with two slashes, as in 's3://…'"),
     ],
 )
-def test_a_url_that_is_none_is_refused(url: str, message: str) -> None:
+def test_a_url_that_is_none_is_refused(url: str | Path, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        stores_at(None, url)
+        stores_at(url)
 
 
 def test_a_url_names_a_place(tmp_path: Path) -> None:
-    assert stores_at(None, tmp_path.as_uri()).directory == tmp_path
-    assert stores_at(None, "file:///a%20b").directory == Path("/a b")
-    assert stores_at(None, "memory://x") is stores_at(None, "memory://x")
-    assert stores_at(None, "memory://x") is not stores_at(None, "memory://y")
+    assert stores_at(tmp_path.as_uri()).directory == tmp_path
+    assert stores_at("file:///a%20b").directory == Path("/a b")
+    assert stores_at("memory://x") is stores_at("memory://x")
+    assert stores_at("memory://x") is not stores_at("memory://y")
     assert stores_at(tmp_path).url == str(tmp_path)
 
 
 @pytest.mark.parametrize("wrong", [3, LocalSessions, MemorySessions("x").store("y"), object()])
 def test_what_is_no_place_is_refused(wrong: object) -> None:
-    with pytest.raises(ConfigError, match="use a URL"):
-        AgentConfig(store=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="give the path of a directory, a URL, such as"):
+        AgentConfig(offload_root_path=wrong)  # type: ignore[arg-type]
 
 
-def test_a_place_and_a_directory_are_refused_together(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="leave out the directory"):
-        AgentConfig(store="memory://x", offload_root_path=tmp_path)
-    for kind in (Context, History, ContextFileSystem):
-        with pytest.raises(ConfigError, match="leave out the directory"):
-            kind(root_path=tmp_path, store="memory://x")
-    with pytest.raises(ConfigError, match="leave out session_id, root_path and store"):
-        Context(fs=ContextFileSystem(store="memory://x"), store="memory://x")
+def test_the_store_of_one_session_is_in_no_place_of_many() -> None:
+    with pytest.raises(ConfigError, match="root_path takes a URL or a SessionStores"):
+        ContextFileSystem(store="memory://x")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="root_path takes a URL or a SessionStores"):
+        ContextFileSystem(store=MemorySessions("x"))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="leave out one"):
+        ContextFileSystem(root_path="memory://x", store=MemorySessions("x").store("y"))
+    with pytest.raises(ConfigError, match="leave out session_id and root_path"):
+        Context(fs=ContextFileSystem(root_path="memory://x"), root_path="memory://x")
 
 
 def test_nothing_names_the_local_store_but_its_own_modules() -> None:
@@ -254,7 +255,7 @@ async def test_a_query_with_one_call_makes_at_most_four_objects() -> None:
         return LINES
 
     turns: list[Turn] = [[ToolCall("listed", {})], "done"] * 2
-    settings = AgentConfig(store=ObjectSessions(bucket, url="s3://test"), session_id="s", tools=[listed])
+    settings = AgentConfig(offload_root_path=ObjectSessions(bucket, url="s3://test"), session_id="s", tools=[listed])
     async with Agent(ScriptedModel(turns), settings) as agent:
         await agent.query("The first query records the tools too")
         before = len(bucket.requests)
@@ -291,9 +292,9 @@ async def test_as_many_lists_of_a_bucket_wait_at_the_same_time_as_there_are_thre
 async def test_output_that_grows_is_kept_in_a_bucket() -> None:
     stores = ObjectSessions(MemoryBucket(), url="s3://test")
     turns: list[Turn] = [[ToolCall("Bash", {"command": "seq 1 20000"})], "done"]
-    settings = AgentConfig(store=stores, session_id="s", bash=Bash(allow_unapproved=True))
+    settings = AgentConfig(offload_root_path=stores, session_id="s", bash=Bash(allow_unapproved=True))
     async with Agent(ScriptedModel(turns), settings) as agent:
         await agent.query("Count")
-    async with ContextFileSystem("s", store=stores, read_only=True) as fs:
+    async with ContextFileSystem("s", root_path=stores, read_only=True) as fs:
         assert str(await fs.load("terminal_001")).splitlines()[-1] == "20000"
         assert (await fs.verify()).ok

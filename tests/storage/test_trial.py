@@ -54,7 +54,7 @@ def test_a_store_that_keeps_one_writer() -> None:
 def test_what_a_url_names_keeps_one_writer(tmp_path: Path) -> None:
     """A directory with its lock, and this process's memory, too."""
     for url in (tmp_path.as_uri(), "memory://trial", f"objects+{(tmp_path / 'objects').as_uri()}"):
-        stores = stores_at(None, url)
+        stores = stores_at(url)
         trial = try_stores(stores, "trial", races=3)
         assert (trial.races, trial.problem) == (3, None)
 

@@ -221,10 +221,10 @@ async def test_an_archive_that_was_written_again_since_is_whole_in_a_fork(tmp_pa
 
 async def test_a_context_forks_where_its_session_is(tmp_path: Path) -> None:
     places = MemorySessions()
-    async with Context("first", store=places, counter=CharsCounter()) as ctx:
+    async with Context("first", root_path=places, counter=CharsCounter()) as ctx:
         await ctx.add(UserMessage("Hello"))
         await ctx.fork(session_id="second")
-    async with Context("second", store=places, counter=CharsCounter()) as ctx:
+    async with Context("second", root_path=places, counter=CharsCounter()) as ctx:
         assert [item.message for item in ctx.items] == [UserMessage("Hello")]
     fs = ContextFileSystem("third", root_path=tmp_path, store=MemoryStore("third"))
     async with Context(fs=fs, counter=CharsCounter()) as ctx:

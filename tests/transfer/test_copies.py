@@ -30,7 +30,7 @@ def look(place: str) -> str:
 
 async def converse(stores: SessionStores, *places: str) -> None:
     turns: list[Turn] = [*([ToolCall("look", {"place": place})] for place in places), "done"]
-    config = AgentConfig(store=stores, session_id="s1", tools=[look], pricing=None)
+    config = AgentConfig(offload_root_path=stores, session_id="s1", tools=[look], pricing=None)
     async with Agent(ScriptedModel(turns), config) as agent:
         await agent.query("Look")
 
@@ -61,7 +61,7 @@ async def test_there_and_back_it_is_the_same_byte_for_byte(tmp_path: Path, there
     assert (await copy_session("s1", here, there)).size_bytes == 0
     await copy_session("s1", there, back)
     assert await held(back) == await held(here)
-    async with ContextFileSystem("s1", store=back, read_only=True) as fs:
+    async with ContextFileSystem("s1", root_path=back, read_only=True) as fs:
         assert (await fs.verify()).ok
 
 
@@ -75,7 +75,7 @@ async def test_what_came_since_is_brought_after_it_in_either_direction(tmp_path:
     await converse(here, "e")
     await copy_session("s1", here, there)
     assert await held(here) == await held(there)
-    async with ContextFileSystem("s1", store=here) as fs:
+    async with ContextFileSystem("s1", root_path=here) as fs:
         assert not fs.recovery.damages
         assert (await fs.verify()).ok
 

@@ -31,7 +31,7 @@ def look(place: str) -> str:
 async def converse(stores: SessionStores, question: str, *places: str) -> None:
     """Ask in session ``s1``; the model looks at ``places``, and then answers."""
     turns = [[ToolCall("look", {"place": place})] for place in places]
-    config = AgentConfig(store=stores, session_id="s1", tools=[look], pricing=None)
+    config = AgentConfig(offload_root_path=stores, session_id="s1", tools=[look], pricing=None)
     async with Agent(ScriptedModel([*turns, f"{question}: done"]), config) as agent:
         await agent.query(question)
 
@@ -40,7 +40,7 @@ async def converse(stores: SessionStores, question: str, *places: str) -> None:
 def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionStores]:
     if request.param == "postgres":
         with postgres() as database:
-            yield stores_at(None, database.url)
+            yield stores_at(database.url)
     else:
         with moto(tmp_path_factory.mktemp("moto")) as server:
             yield ObjectSessions(bucket_at(server.url, server.options), url=server.url, ttl_s=0.0)

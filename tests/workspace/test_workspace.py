@@ -396,14 +396,14 @@ def test_results_that_cannot_be_recorded_are_refused(field: dict[str, Any]) -> N
 
 
 async def test_wrong_types_of_arguments_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="must be a path"):
+    with pytest.raises(ConfigError, match="give the path of a directory"):
         KnowledgeService(5)  # type: ignore[arg-type]
     async with service_at(tmp_path) as service:
         with pytest.raises(ConfigError, match="artifact_id is None"):
             await service.get_knowledge_by_id(None)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="pattern is None"):
             await service.grep_knowledge("call_1", None)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match="must be a path"):
+        with pytest.raises(ConfigError, match="give the path of a directory"):
             await service.get_tool_result_offload_info(5)  # type: ignore[arg-type]
 
 

@@ -78,9 +78,7 @@ class Agent:
         self._events: list[AgentEvent] = []
         self._busy = False
         self._opened = False
-        fs = ContextFileSystem(
-            config.session_id, root_path=config.offload_root_path, store=config.store, layout=config.file_layout
-        )
+        fs = ContextFileSystem(config.session_id, root_path=config.offload_root_path, layout=config.file_layout)
         otel = config.telemetry
         telemetry = None if otel is None else otel.session(fs.session_id, path=fs.base)
         self._llm = llm if telemetry is None else telemetry.model(llm)

@@ -65,7 +65,6 @@ _NEVER_NONE = frozenset({"digest_tokens", "status_tokens"})
 
 _KINDS: Mapping[str, tuple[Any, str]] = {
     "system_prompt": (str, "a text"),
-    "offload_root_path": (str | Path, "a path"),
     "session_id": (str, "a session's id"),
     "approve": (Callable, "a function of a tool call"),
     "redact": (Callable, "a function of a tool call and its result"),
@@ -93,6 +92,7 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
         "host_breakpoints": "give pricing=EvictionPricing(host_breakpoints=True)",
         "prices": "give pricing=EvictionPricing(prices=...)",
         "root_path": "it is offload_root_path here",
+        "store": "give it as offload_root_path, which takes a path, a URL or a SessionStores",
     }
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +121,10 @@ class AgentConfig:
     """Items of at most this many tokens get no file of their own, except by ``ephemeral=n``. None: the price decides,
     and a compaction gives files to items of over 2,000 tokens."""
 
-    offload_root_path: str | Path | None = None
-    """The directory that holds sessions; None means ``~/.agent/context``. A session is ``<root>/{session_id}``."""
-
-    store: SessionStores | str | None = None
-    """Where sessions are, instead of a directory: a URL (``s3://bucket/prefix``, ``gs://…``, ``az://…``) or a
-    ``ctxfs.storage.SessionStores``; any machine that reaches it can continue a session. None: ``offload_root_path``."""
+    offload_root_path: str | Path | SessionStores | None = None
+    """Where sessions are: a directory, in which each is ``<root>/{session_id}``; or a URL (``s3://bucket/prefix``,
+    ``gs://…``, ``az://…``, ``postgresql://…``) or a ``ctxfs.storage.SessionStores``: any machine that reaches it can
+    continue a session. None means the directory ``~/.agent/context``."""
 
     offload_policy: OffloadPolicy | None = None
     """Which types of items may be evicted; every rule but ``ephemeral=n`` asks it. None means the default table with
@@ -261,11 +259,11 @@ class AgentConfig:
             )
 
     def _check_storing(self) -> None:
-        place = stores_at(self.offload_root_path, self.store)
+        place = stores_at(self.offload_root_path)
         if self.on_open is not None and place.directory is None:
             raise ConfigError(
                 f"on_open gets the directory of a session, but the sessions in {place.url} are in none: leave out "
-                "on_open or store"
+                "on_open, or give offload_root_path a directory"
             )
         as_layout(self.layout)
         offload: object = self.materialize  # a class has the methods too

@@ -39,7 +39,7 @@ def tools_of(fs: ContextFileSystem, config: AgentConfig) -> dict[str, Tool]:
     elif fs.stores.directory is None and config.offload_enabled:
         raise ConfigError(
             f"your tool {READ_TOOL!r} replaces ours, and cannot open what is stored at {fs.stores.url}: rename it, or "
-            "leave out store, so that sessions are in a directory"
+            "give offload_root_path a directory"
         )
     for setting, added in _by_setting(fs, config, tuple(tools)):
         for tool in added:

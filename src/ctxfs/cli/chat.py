@@ -57,7 +57,7 @@ def chat(
     config = AgentConfig(
         tools=exploration_tools(directory),
         system_prompt=_SYSTEM_PROMPT,
-        store=stores_of(place),
+        offload_root_path=stores_of(place),
         session_id=None if session is None else anyio.run(find_session, place, session),
     )
     agent = Agent(_model(model, base_url), config)

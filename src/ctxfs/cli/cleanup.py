@@ -74,9 +74,9 @@ def du(
     stores = stores_of(place)
     session_id = None if session is None else anyio.run(find_session, place, session)
     read = {
-        By.SESSION: partial(usage_by_session, store=stores),
-        By.TOOL: partial(usage_by_tool, session_id, store=stores),
-        By.ITEM: partial(usage_by_item, session_id, store=stores),
+        By.SESSION: partial(usage_by_session, root_path=stores),
+        By.TOOL: partial(usage_by_tool, session_id, root_path=stores),
+        By.ITEM: partial(usage_by_item, session_id, root_path=stores),
     }[by]
     found: tuple[DiskUsage, ...] = anyio.run(read)
     if as_json:
@@ -160,7 +160,7 @@ def check(
 async def _checked(
     chosen: Sequence[str] | None, stores: SessionStores, share: float, seed: int
 ) -> list[CheckedSession]:
-    return [one async for one in check_sessions(chosen, store=stores, share=share, seed=seed)]
+    return [one async for one in check_sessions(chosen, root_path=stores, share=share, seed=seed)]
 
 
 def _checked_as_dict(one: CheckedSession) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def prune(
     work = prune_plans if dry_run else partial(prune_contents, by="ctxfs prune")
     undo_s, grace_s = UNDO_S if undo is None else undo, GRACE_S if grace is None else grace
     done: tuple[Pruned, ...] = anyio.run(
-        partial(work, chosen, store=stores_of(place), undo_s=undo_s, grace_s=grace_s, archived_s=archived)
+        partial(work, chosen, root_path=stores_of(place), undo_s=undo_s, grace_s=grace_s, archived_s=archived)
     )
     if as_json:
         print_json([_pruned_as_dict(one, dry_run=dry_run) for one in done])
@@ -269,8 +269,8 @@ def tag(
     for given in tags or ():
         if not given.strip() or not given.isprintable():
             raise ConfigError(f"{given!r} cannot be a tag: use text without line breaks")
-    before: tuple[str, ...] = anyio.run(partial(tag_session, session_id, store=stores)) if remove else ()
-    now = anyio.run(partial(tag_session, session_id, add=tags or (), remove=remove or (), store=stores))
+    before: tuple[str, ...] = anyio.run(partial(tag_session, session_id, root_path=stores)) if remove else ()
+    now = anyio.run(partial(tag_session, session_id, add=tags or (), remove=remove or (), root_path=stores))
     for missing in sorted({*(remove or ())} - {*before, *(tags or ())}):
         sys.stderr.write(for_terminal(f"{session_id} has no tag {missing!r}\n"))
     if as_json:

@@ -36,7 +36,7 @@ from ctxfs.storage.local import list_sessions
 from ctxfs.storage.port import FileSystem, OsFileSystem
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.trial import Trial, try_stores
-from ctxfs.storage.urls import scheme_of, stores_at
+from ctxfs.storage.urls import at_url, scheme_of
 from ctxfs.stores.objects.sessions import ObjectSessions
 from ctxfs.stores.postgres import SCHEMES, PostgresBucket, shown_url
 from ctxfs.version import __version__
@@ -115,7 +115,7 @@ def _report(directory: Path, store: str | None, models: Sequence[str]) -> dict[s
     if store is None:
         count = len(anyio.run(list_sessions, directory))
     elif tried is not None and tried["problem"] is None:
-        count = len(anyio.run(stores_at(None, store).sessions))
+        count = len(anyio.run(at_url(store).sessions))
     return {
         "ok": not problems,
         "problems": problems,
@@ -254,7 +254,7 @@ def _trial_of(url: str) -> Trial:
 
     Raises ``ConfigError`` and ``MissingExtra``.
     """
-    stores = stores_at(None, url)
+    stores = at_url(url)
     parts = urlsplit(url)
     directory = Path(unquote(parts.path)) if parts.scheme in {"file", "objects+file"} else None
     is_new = directory is not None and not directory.exists()

@@ -48,14 +48,14 @@ def erase(
     """
     place = sessions_at(root, store)
     stores, session_id = stores_of(place), anyio.run(find_session, place, session)
-    plan: Erasure = anyio.run(partial(erase_plan, session_id, items, store=stores))
+    plan: Erasure = anyio.run(partial(erase_plan, session_id, items, root_path=stores))
     if not as_json:
         _print(plan)
     if not dry_run:
         if not yes:
             some = "this content" if len(plan.items) == 1 else f"these {len(plan.items):,} contents"
             typer.confirm(f"Erase {some} for good?", abort=True, err=True)
-        work = partial(erase_contents, session_id, items, store=stores, by="ctxfs erase", reason=reason)
+        work = partial(erase_contents, session_id, items, root_path=stores, by="ctxfs erase", reason=reason)
         plan = anyio.run(work)
     if as_json:
         print_json(_as_dict(plan, erased=not dry_run))

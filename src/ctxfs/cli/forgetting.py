@@ -93,7 +93,7 @@ def forget(
     }
     plan: ForgetPlan
     if not sessions:
-        plan = anyio.run(partial(forget_plan, ForgetPolicy(**rules), store=stores))
+        plan = anyio.run(partial(forget_plan, ForgetPolicy(**rules), root_path=stores))
     elif rules != _NO_RULES:
         raise ConfigError("give forget sessions or rules, not both: rules choose among all sessions")
     else:
@@ -125,7 +125,7 @@ def _forgotten(plan: ForgetPlan, stores: SessionStores, *, asks: bool) -> Forgot
         typer.confirm(
             f"Remove {plural(count, 'session')} under {stores.url} and everything in {them}?", abort=True, err=True
         )
-    return anyio.run(partial(carry_out, plan, store=stores, by="ctxfs forget"))
+    return anyio.run(partial(carry_out, plan, root_path=stores, by="ctxfs forget"))
 
 
 def _print_plan(plan: ForgetPlan) -> None:

@@ -97,7 +97,7 @@ def fork(
 
 
 async def _fork(place: SessionsAt, session: str, call: int | None, new_id: str | None, as_json: bool) -> None:
-    made = await fork_session(await find_session(place, session), at=call, new_id=new_id, store=stores_of(place))
+    made = await fork_session(await find_session(place, session), at=call, new_id=new_id, root_path=stores_of(place))
     if as_json:
         keys: dict[str, Any] = {"session_id": made.session_id, "path": None if made.path is None else str(made.path)}
         print_json(keys | {"call": made.call, "shared": made.shared, "copied": made.copied, "gone": made.gone})

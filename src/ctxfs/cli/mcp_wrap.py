@@ -81,7 +81,7 @@ def wrap(
 
     def history_in(session_id: str) -> History:
         return History(
-            session_id, store=stores, preview_above_tokens=preview_above_tokens or None, read_tool="context_read"
+            session_id, root_path=stores, preview_above_tokens=preview_above_tokens or None, read_tool="context_read"
         )
 
     chosen = anyio.run(find_session, place, session) if session == "last" else session

@@ -153,11 +153,10 @@ def proxy(
     beside_it = None if shadow is None else Sampler(share=_share(shadow), budget_usd=shadow_budget)
     place = sessions_at(root, store, may_be_new=True)
     running = Proxy(
-        None,
+        stores_of(place),
         settings,
         {name: checked_url(url) for name, url in given.items() if url is not None},
         anyio.run(find_session, place, session) if session == "last" else session,
-        stores_of(place),
         one_session=session is not None,
         reading_turns=reading_turns,
         shadow=beside_it,

@@ -20,7 +20,7 @@ from ctxfs.storage.local import is_session
 from ctxfs.storage.roots import absolute_root
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import run_to_completion
-from ctxfs.storage.urls import stores_at
+from ctxfs.storage.urls import at_url, stores_at
 from ctxfs.text.utf8 import lossless_bytes
 
 SessionsAt = Path | SessionStores
@@ -73,7 +73,11 @@ def sessions_at(root: Path | None, store: str | None, *, may_be_new: bool = Fals
         MissingExtra: a package that the store needs is not installed.
 
     """
-    return sessions_directory(root, may_be_new=may_be_new) if store is None else stores_at(root, store)
+    if store is None:
+        return sessions_directory(root, may_be_new=may_be_new)
+    if root is not None:
+        raise ConfigError("--store already says where sessions are: leave out the directory, --root")
+    return at_url(store)  # a directory is --root DIR
 
 
 def stores_of(place: SessionsAt) -> SessionStores:
@@ -142,7 +146,7 @@ async def open_session(root: SessionsAt, given: str) -> AsyncIterator[ContextFil
 @asynccontextmanager
 async def open_known_session(root: SessionsAt, session_id: str) -> AsyncIterator[ContextFileSystem]:
     """Open a session for reading."""
-    fs = ContextFileSystem(session_id, store=stores_of(root), read_only=True)
+    fs = ContextFileSystem(session_id, root_path=stores_of(root), read_only=True)
     await fs.open()
     try:
         yield fs

@@ -16,7 +16,7 @@ from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.transfer.copies import copy_session
 from ctxfs.session.transfer.sessions import MAX_BYTES, MAX_FILES, Transferred, export_session, import_session
-from ctxfs.storage.urls import stores_at
+from ctxfs.storage.urls import at_url, stores_at
 from ctxfs.view import figures
 
 
@@ -36,7 +36,7 @@ def export(
     """
     place = sessions_at(root, store)
     session_id = anyio.run(find_session, place, session)
-    work = partial(export_session, session_id, file.absolute(), store=stores_of(place), compress=compress)
+    work = partial(export_session, session_id, file.absolute(), root_path=stores_of(place), compress=compress)
     _print_transferred(anyio.run(work), as_json=as_json)
 
 
@@ -63,7 +63,7 @@ def import_(
         partial(
             import_session,
             file.absolute(),
-            store=stores,
+            root_path=stores,
             session_id=session_id,
             max_bytes=max_bytes,
             max_files=max_files,
@@ -94,8 +94,8 @@ def copy(
     if (to is None) == (from_ is None):
         raise ConfigError("give copy one URL: --to URL from the directory to a store, --from URL the other way")
     directory = stores_at(sessions_directory(root, may_be_new=from_ is not None))
-    source = directory if from_ is None else stores_at(None, from_)
-    target = directory if to is None else to
+    source = directory if from_ is None else at_url(from_)
+    target = directory if to is None else at_url(to)
     session_id = anyio.run(find_session, source, session)
     done = anyio.run(copy_session, session_id, source, target)
     if as_json:

@@ -56,6 +56,7 @@ from ctxfs.session.timeline.reading import past_request, read_timeline
 from ctxfs.session.timeline.request import PastRequest
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import uninterrupted
+from ctxfs.storage.urls import STORE_IS_ROOT_PATH
 from ctxfs.text.steps import run_in_steps
 
 _log = logging.getLogger("ctxfs.context")
@@ -71,6 +72,7 @@ _log = logging.getLogger("ctxfs.context")
         "materialize": "give it as eager=Materializer(...)",
         "workspace": "give it as eager=ToolResultOffload(...)",
         "offload_root_path": "it is root_path here",
+        "store": STORE_IS_ROOT_PATH,
         "offload_token_threshold": "give offload_policy=OffloadPolicy(token_threshold=...)",
         "cache_ttl": "give pricing=EvictionPricing(cache_ttl=...)",
         "eviction_parameters": "give pricing=EvictionPricing(parameters=...)",
@@ -90,8 +92,8 @@ class Context:
         session_id: the session to resume, or the id of a new one; None starts a new one with an id of its own.
         model: the model whose window and prices are used, as the provider names it; "" is an unknown model: a window of
             128,000 tokens, and Anthropic's price ratios.
-        root_path: the directory that holds sessions; None means ``~/.agent/context``.
-        store: where sessions are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
+        root_path: where sessions are: a directory, a URL (``s3://bucket/prefix``) or a ``SessionStores``; None means
+            ``~/.agent/context``.
         keep_recent: how many results stay, by tool; older ones are evicted exactly when due, and by no other rule.
             Results of other tools stay until evicting them pays.
         offload_enabled: the main switch: False evicts nothing, whatever else is set. The session is still recorded, and
@@ -114,7 +116,7 @@ class Context:
         pin_user_messages: whether messages of the user are pinned.
         one_commit_a_turn: new messages become durable only with a reply that calls no tool, with an eviction, or when
             ``record`` or ``close`` is called: this saves commits, but a crash loses the turn.
-        fs: the session's files, instead of ``session_id``, ``root_path`` and ``store``.
+        fs: the session's files, instead of ``session_id`` and ``root_path``.
 
     Use it as an async context manager, or call ``open`` and ``close``. Everything that was added is durable when the
     call returns, unless you ask otherwise, so a context that is never closed loses nothing. A closed context can be
@@ -130,8 +132,7 @@ class Context:
         session_id: str | None = None,
         *,
         model: str = "",
-        root_path: str | Path | None = None,
-        store: SessionStores | str | None = None,
+        root_path: str | Path | SessionStores | None = None,
         keep_recent: Mapping[str, int] | None = None,
         offload_enabled: bool = True,
         offload_policy: OffloadPolicy | None = None,
@@ -150,8 +151,8 @@ class Context:
     ) -> None:
         require_int("overhead_tokens", overhead_tokens, at_least=0)
         require_kind("fs", fs, ContextFileSystem, "ContextFileSystem(...)")
-        if fs is not None and (session_id, root_path, store) != (None, None, None):
-            raise ConfigError("fs already determines the session: leave out session_id, root_path and store")
+        if fs is not None and (session_id, root_path) != (None, None):
+            raise ConfigError("fs already determines the session: leave out session_id and root_path")
         self._settings = ContextSettings(
             model=model,
             keep_recent=keep_recent,
@@ -167,7 +168,7 @@ class Context:
             one_commit_a_turn=one_commit_a_turn,
             preview_above_tokens=preview_above_tokens,
         )
-        self.fs = fs or ContextFileSystem(session_id, root_path=root_path, store=store)
+        self.fs = fs or ContextFileSystem(session_id, root_path=root_path)
         self.overhead_tokens = overhead_tokens
         self._counter = counter
         self._controller = CompactionController(self._settings.guard)
@@ -535,7 +536,7 @@ class Context:
         async with self._live.changing():
             await self._live.record()
             self._live.pending.check_recorded(self.fs.session_id)
-            return await fork_session(self.fs.session_id, at=at, new_id=session_id, store=self.fs.stores)
+            return await fork_session(self.fs.session_id, at=at, new_id=session_id, root_path=self.fs.stores)
 
     async def restore(self, item_id: str, *, reason: str = "") -> ContextItem:
         """Bring the content of an evicted item back into the context, and into the journal; return the item.

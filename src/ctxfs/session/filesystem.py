@@ -10,11 +10,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 from warnings import warn
 
 from ctxfs.errors import ConfigError, ContentGone, NotRestorable, SessionClosed, UnknownItem
-from ctxfs.errors.checks import async_with_only, names_settings, require_bool, require_int, require_kind
+from ctxfs.errors.checks import async_with_only, names_settings, require_bool, require_int, require_kind, require_method
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import Content
 from ctxfs.messages.names import ENVELOPE, SHORT, Layout, check_session_id, logical_base, new_session_id, path_of
@@ -30,7 +30,6 @@ from ctxfs.session.state import SessionState, fold
 from ctxfs.session.verify import VerifyReport, verify
 from ctxfs.session.writer import SessionWriter
 from ctxfs.storage.base import DirectoryStore, Store
-from ctxfs.storage.roots import absolute_root
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import uninterrupted
@@ -44,12 +43,12 @@ class ContextFileSystem:
 
     Args:
         session_id: the session to open, or the id of a new one; None starts a new one with an id of its own.
-        root_path: the directory that holds sessions; None means ``~/.agent/context``. A relative path is resolved at
-            once.
+        root_path: where sessions are: a directory, a URL (``s3://bucket/prefix``) or a ``SessionStores``; None means
+            ``~/.agent/context``. A relative path is resolved at once.
         layout: the form of the content files of a new session; an existing one keeps its own. Compression is not
             part of it: ``replace(ENVELOPE, compress_from_chars=0)`` stores new contents as they are.
-        store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``; or the
-            ``Store`` of this one session. With the latter, ``root_path`` is what its paths begin with.
+        store: the ``Store`` of this one session, whose paths begin with ``root_path``, a directory; None: the one that
+            ``root_path`` has for it.
         clock: returns seconds since the epoch.
         inline_limit_chars: content whose JSON has more than about this many characters gets a file of its own when its
             item is added; other content is part of the journal.
@@ -64,9 +63,9 @@ class ContextFileSystem:
         self,
         session_id: str | None = None,
         *,
-        root_path: str | Path | None = None,
+        root_path: str | Path | SessionStores | None = None,
         layout: Layout = ENVELOPE,
-        store: Store | SessionStores | str | None = None,
+        store: Store | None = None,
         clock: Callable[[], float] = time.time,
         inline_limit_chars: int = 8192,
         read_only: bool = False,
@@ -79,13 +78,21 @@ class ContextFileSystem:
         if session_id is None:
             session_id = new_session_id(datetime.fromtimestamp(clock(), UTC), random.SystemRandom())
         self._session_id = check_session_id(session_id)
-        if store is not None and not isinstance(store, type) and callable(getattr(store, "commit", None)):
-            self._store = ThreadedStore(cast("Store", store))
-            self._stores = stores_at(root_path) if isinstance(store, DirectoryStore) and root_path is not None else None
-        else:
-            self._stores = stores_at(root_path, store)
+        require_method("store", store, "commit", "the Store of this session (root_path takes a URL or a SessionStores)")
+        self._stores: SessionStores | None = None
+        if store is None:
+            self._stores = stores_at(root_path)
             self._store = ThreadedStore(self._stores.store(session_id))
-        self._directory = self._directory_in(root_path)
+            self._directory = self._store.directory
+        else:
+            self._store = ThreadedStore(store)
+            self._directory = self._store.directory
+            if root_path is not None:
+                place = stores_at(root_path)
+                if place.directory is None:
+                    raise ConfigError("store is of this one session, and root_path names no directory: leave out one")
+                self._stores = place if isinstance(store, DirectoryStore) else None
+                self._directory = place.directory / session_id
         self._layout = layout
         self._clock = clock
         self._inline_limit_chars = inline_limit_chars
@@ -95,11 +102,6 @@ class ContextFileSystem:
         self._journal: JournalReader | None = None
         self._writer: SessionWriter | None = None
         self._indexes = IndexCache(self._store, keep=not read_only)
-
-    def _directory_in(self, root_path: str | Path | None) -> Path | None:
-        if root_path is not None:
-            return absolute_root(root_path) / self._session_id
-        return self._store.directory
 
     # What it is ------------------------------------------------------------------------------------------------------
 

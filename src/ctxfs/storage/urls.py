@@ -1,9 +1,10 @@
 """Where sessions are kept: the stores of all of them, named by a directory or a URL."""
 
+import re
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from ctxfs.errors import ConfigError
@@ -24,37 +25,50 @@ _ELSEWHERE: Final = {
 }
 """The module of each scheme but ``file``; its ``stores_at`` takes the URL."""
 
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
-def stores_at(root_path: str | Path | None, store: object = None, *, fs: FileSystem | None = None) -> SessionStores:
-    """Return the place that a user named with a directory or a store; if both are None: ``~/.agent/context``.
+STORE_IS_ROOT_PATH: Final = "give it as root_path, which takes a path, a URL or a SessionStores"
+"""What to write in the place of the setting ``store``."""
 
-    ``store`` is a URL (``file:///…``, ``s3://…``, ``gs://…``, ``az://…``, ``postgresql://…``,
-    ``memory://…``) or a ``SessionStores``.
-    ``fs``: the system that a directory is in, for tests.
+
+def stores_at(root_path: str | Path | SessionStores | None, *, fs: FileSystem | None = None) -> SessionStores:
+    """Return the place that a user named; None means ``~/.agent/context``.
+
+    Args:
+        root_path: the path of a directory, a URL (``file:///…``, ``s3://…``, ``gs://…``, ``az://…``,
+            ``postgresql://…``, ``memory://…``) or a ``SessionStores``, which is returned.
+        fs: the system that a directory is in, for tests.
 
     Raises:
-        ConfigError: both are given, or ``store`` is something else, or the URL is not understood.
+        ConfigError: it is something else, or the URL is not understood.
         MissingExtra: a package that the URL needs is not installed.
+
     """
-    if store is None:
+    if isinstance(root_path, str) and _URL.match(root_path):
+        return at_url(root_path)
+    if root_path is None or isinstance(root_path, str | Path):
+        _check_no_url(str(root_path))
         return LocalSessions(absolute_root(root_path), fs=fs)
-    if root_path is not None:
+    if not is_stores(root_path):
         raise ConfigError(
-            "store already says where sessions are: leave out the directory, which is root_path, or offload_root_path "
-            "of an agent"
+            f"sessions cannot be in {root_path!r}: give the path of a directory, a URL, such as 's3://bucket/prefix', "
+            "or a SessionStores"
         )
-    if isinstance(store, str):
-        return _at_url(store)
-    if not is_stores(store):
-        raise ConfigError(f"store is {store!r}: use a URL, such as 's3://bucket/prefix', or a SessionStores")
-    return cast("SessionStores", store)
+    return root_path
+
+
+def _check_no_url(path: str) -> None:
+    """Raise ``ConfigError`` for a URL that lost a slash, as ``Path`` makes it: it would be a directory named "s3:"."""
+    scheme, colon, _ = path.partition(":")
+    if colon and (scheme == "file" or scheme in _ELSEWHERE):
+        raise ConfigError(f"{path!r} is no directory: give a URL as text, with two slashes, as in '{scheme}://…'")
 
 
 async def resolved_stores(
-    root_path: str | Path | None, store: object = None, *, fs: FileSystem | None = None
+    root_path: str | Path | SessionStores | None, *, fs: FileSystem | None = None
 ) -> SessionStores:
     """``stores_at`` in a worker thread: asking for the working directory is a call to the system."""
-    return await run_to_completion(lambda: stores_at(root_path, store, fs=fs))
+    return await run_to_completion(lambda: stores_at(root_path, fs=fs))
 
 
 def scheme_of(url: str) -> str:
@@ -63,12 +77,13 @@ def scheme_of(url: str) -> str:
     if scheme != "file" and scheme not in _ELSEWHERE:
         known = ", ".join(f"{one}://" for one in ("file", *_ELSEWHERE))
         raise ConfigError(
-            f"{url!r} is not a place for sessions: use one of {known}; for a directory, root_path (--root DIR)"
+            f"{url!r} is not a place for sessions: use one of {known}; for a directory, give its path (--root DIR)"
         )
     return scheme
 
 
-def _at_url(url: str) -> SessionStores:
+def at_url(url: str) -> SessionStores:
+    """The place at a URL. Raises ``ConfigError`` for any other text, and ``MissingExtra``."""
     if (scheme := scheme_of(url)) == "file":
         parts = urlsplit(url)
         if parts.netloc or not parts.path.startswith("/"):

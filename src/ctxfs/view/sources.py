@@ -42,7 +42,7 @@ class OpenSession:
 
     def __init__(self, stores: SessionStores, session_id: str) -> None:
         self._stores = stores
-        self.fs = ContextFileSystem(session_id, store=stores, read_only=True)
+        self.fs = ContextFileSystem(session_id, root_path=stores, read_only=True)
         self.activity = Activity()
         self.records: list[Record] = []
         self.is_running = False

@@ -140,7 +140,7 @@ def plugin_at(
             failures.append(event.error)
 
     histories = Histories(
-        store=stores, preview_above_tokens=preview_above_tokens, read_tool="context_read", on_event=happened
+        root_path=stores, preview_above_tokens=preview_above_tokens, read_tool="context_read", on_event=happened
     )
     return Plugin(histories, session_id, failures)
 

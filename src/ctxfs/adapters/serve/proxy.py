@@ -45,11 +45,12 @@ from ctxfs.context.history.history import History
 from ctxfs.context.history.pool import Histories
 from ctxfs.context.history.wire import tools_in
 from ctxfs.errors import BudgetSpent, CtxfsError
+from ctxfs.errors.checks import names_settings
 from ctxfs.eviction.events import ContextEvent, Evicted
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.sessions import SessionStores, is_there
 from ctxfs.storage.threads import begin
-from ctxfs.storage.urls import stores_at
+from ctxfs.storage.urls import STORE_IS_ROOT_PATH, stores_at
 from ctxfs.text.jsontext import codec as json_codec
 
 _log = logging.getLogger("ctxfs.adapters")
@@ -96,17 +97,18 @@ class _Forwarded(StreamingResponse):
         return forwarded
 
 
+@names_settings({"store": STORE_IS_ROOT_PATH})
 @dataclass(slots=True)
 class Proxy:
     """A proxy that serves on 127.0.0.1, at a port and a path that nobody can guess, while its context is entered.
 
     Args:
-        root_path: the directory that holds sessions; None means ``~/.agent/context``.
+        root_path: where sessions are: a directory, a URL (``s3://bucket/prefix``) or a ``SessionStores``; None means
+            ``~/.agent/context``.
         settings: the settings of every ``History``, except for the model, which each request names. If sessions are not
             in a directory, ``read_tool`` is "context_read" unless given.
         upstreams: the base URL that each provider's requests go to; by default, the provider's own.
         session_id: the session of requests that name no conversation; None creates a new one.
-        store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
         requests: how many requests came so far.
         one_session: all requests belong to ``session_id``, whatever conversation they name.
         each_tool_keeps: how many results of each tool stay, as ``keep_recent`` for the tools that requests name; None:
@@ -124,11 +126,10 @@ class Proxy:
 
     """
 
-    root_path: Path | None = None
+    root_path: str | Path | SessionStores | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     upstreams: Mapping[str, str] = field(default_factory=dict)
     session_id: str | None = None
-    store: SessionStores | str | None = None
     one_session: bool = False
     each_tool_keeps: int | None = None
     reading_turns: int = 0
@@ -146,10 +147,10 @@ class Proxy:
     _rewriting: Rewriting = field(init=False)
 
     def __post_init__(self) -> None:
-        self._stores = stores_at(self.root_path, self.store)
+        self._stores = stores_at(self.root_path)
         if self._stores.directory is None:
             self.settings = {**_ELSEWHERE, **self.settings}
-        self.session_id = History(self.session_id, store=self._stores, **self.settings).session_id
+        self.session_id = History(self.session_id, root_path=self._stores, **self.settings).session_id
         self.settings = {**self.settings, "on_event": self._happened}
         reading = ReadingTurns(self.reading_turns) if self.reading_turns else None
         self._rewriting = Rewriting(self._history_of, self.savings, reading)
@@ -187,7 +188,7 @@ class Proxy:
             pass
 
         if self.one_session:
-            with History(self.session_id, store=self._stores, **self.settings) as history:
+            with History(self.session_id, root_path=self._stores, **self.settings) as history:
                 history.read(nothing)
         elif self._stores.directory is None:
             run_alone(partial(is_there, self._stores, str(self.session_id)))
@@ -385,7 +386,7 @@ class Proxy:
             settings["keep_recent"] = dict.fromkeys(named, self.each_tool_keeps)
         pool = self._pools.get((model, *named))
         if pool is None:  # if several are created at once, all threads use the first
-            made = Histories(store=self._stores, model=model, **settings)
+            made = Histories(self._stores, model=model, **settings)
             pool = self._pools.setdefault((model, *named), made)
         return pool.of(thread)
 

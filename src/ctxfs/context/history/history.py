@@ -34,6 +34,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.shared import SharedFileSystem
 from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.urls import STORE_IS_ROOT_PATH
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.materialization import Materialize
@@ -50,6 +51,7 @@ _log = logging.getLogger("ctxfs.context")
         "eager": "give materialize=Materialize(...), and call arrive() for each result",
         "offload_enabled": "window=None, pricing=None and no keep_recent replace nothing",
         "offload_root_path": "it is root_path here",
+        "store": STORE_IS_ROOT_PATH,
         "offload_token_threshold": "give offload_policy=OffloadPolicy(token_threshold=...)",
         "compress_from_chars": "give layout=Layout('text', compress_from_chars=...)",
         "cache_ttl": "give pricing=EvictionPricing(cache_ttl=...)",
@@ -73,8 +75,8 @@ class History:
 
     Args:
         session_id: an existing session is continued; None makes a new one.
-        root_path: the directory that holds sessions; None means ``~/.agent/context``.
-        store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
+        root_path: where sessions are: a directory, a URL (``s3://bucket/prefix``) or a ``SessionStores``; None means
+            ``~/.agent/context``.
         model: whose window and prices count, as the provider names it; "" is an unknown model: a window of 128,000
             tokens, and Anthropic's price ratios.
         keep_recent: how many results of each named tool stay; older ones are replaced at once, and no other rule
@@ -114,8 +116,7 @@ class History:
         self,
         session_id: str | None = None,
         *,
-        root_path: str | Path | None = None,
-        store: SessionStores | str | None = None,
+        root_path: str | Path | SessionStores | None = None,
         model: str = "",
         keep_recent: Mapping[str, int] | None = None,
         offload_policy: OffloadPolicy | None = None,
@@ -149,7 +150,7 @@ class History:
             lease_wait_s=lease_wait_s,
             shadow=shadow,
         )
-        fs = SharedFileSystem(session_id, root_path=root_path, store=store, layout=self._settings.file_layout)
+        fs = SharedFileSystem(session_id, root_path=root_path, layout=self._settings.file_layout)
         self._core = HistoryCore(fs, self._settings)
         self._forget()
         forget_in_forked(self, History._after_fork)
@@ -162,7 +163,7 @@ class History:
     def _after_fork(self) -> None:
         fs = self._core.fs
         self._inherited = fs  # its handles are the parent's: held, so that they are never closed here
-        fs = SharedFileSystem(fs.session_id, store=fs.stores, layout=self._settings.file_layout)
+        fs = SharedFileSystem(fs.session_id, root_path=fs.stores, layout=self._settings.file_layout)
         self._core = HistoryCore(fs, self._settings)
         self._forget()
 

@@ -25,8 +25,8 @@ class Histories:
     It may be used in any thread of the process. Several processes may serve the same conversations.
 
     Args:
-        root_path: the directory that holds sessions; None means ``~/.agent/context``.
-        store: where sessions are, instead of a directory: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
+        root_path: where sessions are: a directory, a URL (``s3://bucket/prefix``) or a ``SessionStores``; None means
+            ``~/.agent/context``.
         max_open: the most histories that are kept open; the least recently used is closed first.
         idle_s: after how many seconds an unused history is closed.
         clock: gives seconds.
@@ -39,9 +39,8 @@ class Histories:
 
     def __init__(
         self,
-        root_path: str | Path | None = None,
+        root_path: str | Path | SessionStores | None = None,
         *,
-        store: SessionStores | str | None = None,
         max_open: int = 64,
         idle_s: float = 300.0,
         clock: Callable[[], float] = time.monotonic,
@@ -49,7 +48,7 @@ class Histories:
     ) -> None:
         require_int("max_open", max_open, at_least=1)
         require_number("idle_s", idle_s, at_least=0)
-        self._stores = stores_at(root_path, store)
+        self._stores = stores_at(root_path)
         self._max_open = max_open
         self._idle_s = idle_s
         self._clock = clock
@@ -57,7 +56,7 @@ class Histories:
         self._lock = threading.Lock()
         self._open: dict[str, tuple[History, float]] = {}
         # Refuses what cannot work, and writes nothing.
-        self._any = History(session_name("settings"), store=self._stores, **settings)
+        self._any = History(session_name("settings"), root_path=self._stores, **settings)
 
     @property
     def stores(self) -> SessionStores:
@@ -80,7 +79,7 @@ class Histories:
         with self._lock:
             history, _ = self._open.pop(session_id, (None, now))
             if history is None:
-                history = History(session_id, store=self._stores, **self._settings)
+                history = History(session_id, root_path=self._stores, **self._settings)
             self._open[session_id] = (history, now)
             idle = self._idle(now)
         for other in idle:

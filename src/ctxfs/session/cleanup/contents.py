@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ctxfs.errors import CtxfsError, StorageError
+from ctxfs.errors.checks import names_settings
 from ctxfs.session.cleanup.live import Collectable, PrunePlan, plan_prune
 from ctxfs.session.filesystem import ContextFileSystem, storage_of
 from ctxfs.session.listing.summary import problem_of
@@ -14,7 +15,7 @@ from ctxfs.session.records import ContentRemoved
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.sessions import session_ids as all_session_ids
 from ctxfs.storage.threaded import ThreadedStore
-from ctxfs.storage.urls import resolved_stores
+from ctxfs.storage.urls import STORE_IS_ROOT_PATH, resolved_stores
 from ctxfs.text.steps import run_in_steps
 
 UNDO_S = 30 * 86_400.0
@@ -97,21 +98,21 @@ async def remove_contents(
     return tuple(tombstones)
 
 
+@names_settings({"store": STORE_IS_ROOT_PATH})
 async def prune_plans(
     session_ids: Sequence[str] | None = None,
     *,
-    root_path: str | Path | None = None,
-    store: SessionStores | str | None = None,
+    root_path: str | Path | SessionStores | None = None,
     undo_s: float = UNDO_S,
     grace_s: float = GRACE_S,
     archived_s: float | None = None,
     clock: Clock = time.time,
 ) -> tuple[Pruned, ...]:
     """Decide what ``prune`` with the same arguments would remove; nothing is changed."""
-    stores = await resolved_stores(root_path, store)
+    stores = await resolved_stores(root_path)
     found: list[Pruned] = []
     for session_id in await all_session_ids(stores) if session_ids is None else session_ids:
-        fs = ContextFileSystem(session_id, store=stores, read_only=True)
+        fs = ContextFileSystem(session_id, root_path=stores, read_only=True)
         try:
             async with fs:
                 plan = await session_plan(fs, undo_s=undo_s, grace_s=grace_s, archived_s=archived_s, clock=clock)
@@ -122,11 +123,11 @@ async def prune_plans(
     return tuple(found)
 
 
+@names_settings({"store": STORE_IS_ROOT_PATH})
 async def prune(
     session_ids: Sequence[str] | None = None,
     *,
-    root_path: str | Path | None = None,
-    store: SessionStores | str | None = None,
+    root_path: str | Path | SessionStores | None = None,
     undo_s: float = UNDO_S,
     grace_s: float = GRACE_S,
     archived_s: float | None = None,
@@ -135,13 +136,13 @@ async def prune(
 ) -> tuple[Pruned, ...]:
     """Remove the contents that nothing refers to from sessions, and, in a bucket, what killed writers left.
 
-    A session that an agent writes to is skipped; in a ``store``, one that was written to within its lease. A fork keeps
-    the files that it shares: it has its own names for them.
+    A session that an agent writes to is skipped; outside of a directory, one that was written to within its lease.
+    A fork keeps the files that it shares: it has its own names for them.
 
     Args:
         session_ids: which sessions; None: all of them.
-        root_path: the directory that holds sessions; None means ``~/.agent/context``.
-        store: where sessions are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
+        root_path: where sessions are: a directory, a URL (``s3://bucket/prefix``) or a ``SessionStores``; None means
+            ``~/.agent/context``.
         undo_s: for how many seconds an eviction can be undone; 0: not at all.
         grace_s: for how many seconds a stored content is kept in any case; 0: not at all.
         archived_s: after how many seconds an archived content is removed, though the archive names it; None: never.
@@ -149,10 +150,10 @@ async def prune(
         clock: gives seconds since the epoch.
 
     """
-    stores = await resolved_stores(root_path, store)
+    stores = await resolved_stores(root_path)
     done: list[Pruned] = []
     planned = await prune_plans(
-        session_ids, store=stores, undo_s=undo_s, grace_s=grace_s, archived_s=archived_s, clock=clock
+        session_ids, root_path=stores, undo_s=undo_s, grace_s=grace_s, archived_s=archived_s, clock=clock
     )
     for one in planned:
         if one.skipped:
@@ -161,7 +162,7 @@ async def prune(
         if not one.plan.collect:
             done.append(await _without_orphans(ThreadedStore(stores.store(one.plan.session_id)), one))
             continue
-        fs = ContextFileSystem(one.plan.session_id, store=stores, clock=clock)
+        fs = ContextFileSystem(one.plan.session_id, root_path=stores, clock=clock)
         try:
             await fs.open(create=False)
             try:

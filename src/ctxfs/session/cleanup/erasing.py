@@ -17,6 +17,7 @@ from pathlib import Path
 import anyio
 
 from ctxfs.errors import ConfigError, CorruptContent, CtxfsError, NotStored, SessionNotFound, UnknownItem, WriteFailed
+from ctxfs.errors.checks import names_settings
 from ctxfs.session.archive import rewritten_archive
 from ctxfs.session.cleanup.eraser import Eraser, Held, Quotes, held, in_archives, related, text_of
 from ctxfs.session.content.blocks import index_name
@@ -35,7 +36,7 @@ from ctxfs.storage.sessions import SessionStores, session_ids
 from ctxfs.storage.task_group import TaskGroup
 from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import run_to_completion
-from ctxfs.storage.urls import resolved_stores
+from ctxfs.storage.urls import STORE_IS_ROOT_PATH, resolved_stores
 from ctxfs.text.steps import run_in_steps
 
 logger = logging.getLogger("ctxfs.session")
@@ -92,27 +93,27 @@ class Erasure:
     not_reached: tuple[str, ...]
 
 
+@names_settings({"store": STORE_IS_ROOT_PATH})
 async def erase_plan(
     session_id: str,
     item_ids: Sequence[str],
     *,
-    root_path: str | Path | None = None,
-    store: SessionStores | str | None = None,
+    root_path: str | Path | SessionStores | None = None,
 ) -> Erasure:
     """Say what ``erase`` with the same arguments would do; nothing is changed. Raises what ``erase`` raises."""
-    stores = await resolved_stores(root_path, store)
+    stores = await resolved_stores(root_path)
     async with _rewritable(stores, session_id, time.time, read_only=True) as fs:
         records = await fs.history()
         found = await run_in_steps(lambda: held(records))
         return await _with_others(await _plan(fs, found, item_ids), found, stores)
 
 
+@names_settings({"store": STORE_IS_ROOT_PATH})
 async def erase(
     session_id: str,
     item_ids: Sequence[str],
     *,
-    root_path: str | Path | None = None,
-    store: SessionStores | str | None = None,
+    root_path: str | Path | SessionStores | None = None,
     by: str = "ctxfs.session.erase",
     reason: str = "for good",
     clock: Callable[[], float] = time.time,
@@ -126,9 +127,9 @@ async def erase(
     Args:
         session_id: the session.
         item_ids: the items, as ``ctxfs ls`` and placeholders name them; ids, file names or paths.
-        root_path: the directory that holds sessions; None means ``~/.agent/context``.
-        store: where sessions are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``. The session is taken
-            over as by any writer. The contents are also removed from the ``ReadCache`` of this place.
+        root_path: where sessions are: a directory, a URL (``s3://bucket/prefix``) or a ``SessionStores``; None means
+            ``~/.agent/context``. The session is taken over as by any writer. The contents are also removed from the
+            ``ReadCache`` of this place.
         by: who erases them; later readers are shown this.
         reason: why, for the same readers; it stays in the session, so it must not reveal the content.
         clock: gives seconds since the epoch.
@@ -137,12 +138,12 @@ async def erase(
     Raises:
         UnknownItem: no item with that name was ever in the session; nothing is erased.
         ConfigError: no item was given, or the store is one of your own without ``rewrite``.
-        SessionLocked: an agent writes to it; in a ``store``, it did so within its lease.
+        SessionLocked: an agent writes to it; outside of a directory, it did so within its lease.
         SessionNotFound: there is no such session.
         WriteFailed, OutcomeUnknown: something cannot be written: erase the same items again.
 
     """
-    stores = await resolved_stores(root_path, store, fs=fs)
+    stores = await resolved_stores(root_path, fs=fs)
     session = _rewritable(stores, session_id, clock)
     await session.open(create=False)
     try:
@@ -174,7 +175,7 @@ async def erase_in(fs: ContextFileSystem, item_ids: Sequence[str], *, by: str, r
 def _rewritable(
     stores: SessionStores, session_id: str, clock: Callable[[], float], *, read_only: bool = False
 ) -> ContextFileSystem:
-    fs = ContextFileSystem(session_id, store=stores, clock=clock, read_only=read_only)
+    fs = ContextFileSystem(session_id, root_path=stores, clock=clock, read_only=read_only)
     if not storage_of(fs).can_rewrite:
         raise ConfigError(f"{stores.url} cannot remove a content for good: its store needs `rewrite`")
     return fs
@@ -262,7 +263,7 @@ async def _sharing(session_id: str, found: Held, item_ids: Collection[str], stor
             if not await _may_share(stores, name, marks):
                 return
             try:
-                async with ContextFileSystem(name, store=stores, read_only=True) as other:
+                async with ContextFileSystem(name, root_path=stores, read_only=True) as other:
                     if any(stored.digest in digests for stored in other.state.stored.values()):
                         sharing.append(name)
                     elif not other.state.ids.isdisjoint(item_ids):

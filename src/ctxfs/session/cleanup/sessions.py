@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ctxfs.errors import CtxfsError, QuotaExceeded
-from ctxfs.errors.checks import require_int
+from ctxfs.errors.checks import names_settings, require_int
 from ctxfs.session.cleanup.policy import ForgetPlan, ForgetPolicy, Verdict, plan_forget
 from ctxfs.session.cleanup.sharing import counted_once
 from ctxfs.session.filesystem import ContextFileSystem
@@ -15,7 +15,7 @@ from ctxfs.session.journal_writer import Commit
 from ctxfs.session.records import SessionTagged
 from ctxfs.storage.sessions import SessionStores, has_writer
 from ctxfs.storage.threads import run_to_completion
-from ctxfs.storage.urls import resolved_stores
+from ctxfs.storage.urls import STORE_IS_ROOT_PATH, resolved_stores
 
 Clock = Callable[[], float]
 
@@ -36,19 +36,19 @@ class Forgotten:
         return sum(verdict.size_bytes for verdict in self.removed)
 
 
+@names_settings({"store": STORE_IS_ROOT_PATH})
 async def forget_plan(
     policy: ForgetPolicy,
     *,
-    root_path: str | Path | None = None,
-    store: SessionStores | str | None = None,
+    root_path: str | Path | SessionStores | None = None,
     clock: Clock = time.time,
 ) -> ForgetPlan:
     """Decide which sessions of a place a policy forgets; nothing is changed.
 
-    A file that several sessions share, such as forks, counts for the newest of them. ``root_path``: None means
-    ``~/.agent/context``; ``store``: see ``AgentConfig.store``. Raises ``ConfigError`` if it cannot be read.
+    A file that several sessions share, such as forks, counts for the newest of them. ``root_path``: where the sessions
+    are, as for ``Context``. Raises ``ConfigError`` if it cannot be read.
     """
-    return await _plan(policy, await resolved_stores(root_path, store), clock, running=())
+    return await _plan(policy, await resolved_stores(root_path), clock, running=())
 
 
 async def named_plan(session_ids: Sequence[str], *, store: SessionStores) -> ForgetPlan:
@@ -77,35 +77,35 @@ async def _plan(policy: ForgetPolicy, stores: SessionStores, clock: Clock, *, ru
     return plan_forget(summaries, policy, now=clock(), running={*written, *running})
 
 
+@names_settings({"store": STORE_IS_ROOT_PATH})
 async def forget(
     policy: ForgetPolicy,
     *,
-    root_path: str | Path | None = None,
-    store: SessionStores | str | None = None,
+    root_path: str | Path | SessionStores | None = None,
     by: str = "ctxfs.session.forget",
     clock: Clock = time.time,
 ) -> Forgotten:
     """Remove the sessions of a place that a policy forgets, each as a whole or not at all.
 
-    ``by`` names who removes them, and is shown to later readers; a ``store`` other than a directory keeps no
-    tombstone. A session that an agent has begun to write to is kept, and reported: in such a store, one that was
+    ``by`` names who removes them, and is shown to later readers; a place other than a directory keeps no
+    tombstone. A session that an agent has begun to write to is kept, and reported: in such a place, one that was
     written to within its lease. Raises ``ConfigError`` if the place cannot be read.
     """
-    stores = await resolved_stores(root_path, store)
-    plan = await forget_plan(policy, store=stores, clock=clock)
-    return await carry_out(plan, store=stores, by=by, clock=clock)
+    stores = await resolved_stores(root_path)
+    plan = await forget_plan(policy, root_path=stores, clock=clock)
+    return await carry_out(plan, root_path=stores, by=by, clock=clock)
 
 
+@names_settings({"store": STORE_IS_ROOT_PATH})
 async def carry_out(
     plan: ForgetPlan,
     *,
-    root_path: str | Path | None = None,
-    store: SessionStores | str | None = None,
+    root_path: str | Path | SessionStores | None = None,
     by: str = "ctxfs.session.forget",
     clock: Clock = time.time,
 ) -> Forgotten:
     """Remove the sessions of a plan; see ``forget``."""
-    stores = await resolved_stores(root_path, store)
+    stores = await resolved_stores(root_path)
     removed: list[Verdict] = []
     failed: list[tuple[Verdict, str]] = []
     for verdict in plan.forgotten:
@@ -163,7 +163,7 @@ async def keep_quota(
     if policy is not None:
         bounded = replace(policy, max_size_bytes=max_bytes)
         plan = await _plan(bounded, stores, clock, running=keep)
-        done = await carry_out(plan, store=stores, by=by, clock=clock)
+        done = await carry_out(plan, root_path=stores, by=by, clock=clock)
         used -= done.size_bytes
         text = "%s: %d sessions were forgotten, %d bytes, to keep the quota of %d bytes"
         logger.warning(text, stores.directory, len(done.removed), done.size_bytes, max_bytes)
@@ -188,24 +188,24 @@ def quota(max_bytes: int, *, policy: ForgetPolicy | None = None) -> Callable[[Pa
     return on_open
 
 
+@names_settings({"store": STORE_IS_ROOT_PATH})
 async def tag_session(
     session_id: str,
     *,
     add: Sequence[str] = (),
     remove: Sequence[str] = (),
-    root_path: str | Path | None = None,
-    store: SessionStores | str | None = None,
+    root_path: str | Path | SessionStores | None = None,
 ) -> tuple[str, ...]:
     """Add tags to a session, remove others, and return its tags; ``ForgetPolicy`` selects sessions by them.
 
     Raises ``SessionLocked`` while another writer has it, ``SessionNotFound`` and ``WriteFailed``.
     """
     # Opening for writing adds lines to the journal: a session that has these tags already stays as old as it was.
-    async with ContextFileSystem(session_id, root_path=root_path, store=store, read_only=True) as reader:
+    async with ContextFileSystem(session_id, root_path=root_path, read_only=True) as reader:
         tags = tuple(sorted({*reader.state.tags, *add} - {*remove}))
         if tags == reader.state.tags:
             return tags
-    fs = ContextFileSystem(session_id, root_path=root_path, store=store)
+    fs = ContextFileSystem(session_id, root_path=root_path)
     await fs.open(create=False)
     try:
         tags = tuple(sorted({*fs.state.tags, *add} - {*remove}))

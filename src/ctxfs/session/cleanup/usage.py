@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ctxfs.errors.checks import names_settings
 from ctxfs.session.cleanup.live import file_bytes
 from ctxfs.session.cleanup.sharing import shared_with_newer
 from ctxfs.session.content.stored import Stored
@@ -12,7 +13,7 @@ from ctxfs.session.listing.catalogue import list_summaries
 from ctxfs.session.listing.summary import problem_of
 from ctxfs.storage.sessions import SessionStores, session_ids
 from ctxfs.storage.threads import run_to_completion
-from ctxfs.storage.urls import resolved_stores
+from ctxfs.storage.urls import STORE_IS_ROOT_PATH, resolved_stores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +34,13 @@ class DiskUsage:
     shared_bytes: int = 0
 
 
-async def usage_by_session(
-    root_path: str | Path | None = None, *, store: SessionStores | str | None = None
-) -> tuple[DiskUsage, ...]:
+@names_settings({"store": STORE_IS_ROOT_PATH})
+async def usage_by_session(root_path: str | Path | SessionStores | None = None) -> tuple[DiskUsage, ...]:
     """Return how much each session takes up, the largest first. Raises ``ConfigError`` if the place cannot be read.
 
-    In a ``store`` other than a directory, no files are shared, and this is what the session itself holds.
+    In a place other than a directory, no files are shared, and this is what the session itself holds.
     """
-    stores = await resolved_stores(root_path, store)
+    stores = await resolved_stores(root_path)
     summaries = await list_summaries(stores)
     root = stores.directory
     shared: dict[str, int] = {}
@@ -59,18 +59,18 @@ async def usage_by_session(
     )
 
 
+@names_settings({"store": STORE_IS_ROOT_PATH})
 async def usage_by_tool(
     session_id: str | None = None,
     *,
-    root_path: str | Path | None = None,
-    store: SessionStores | str | None = None,
+    root_path: str | Path | SessionStores | None = None,
 ) -> tuple[DiskUsage, ...]:
     """Return how much the contents of each tool take up, the largest first; ``session_id``: None means all sessions.
 
     Contents of no tool are listed under their type, such as ``user_message``.
     """
     sums: dict[str, DiskUsage] = {}
-    for item in await usage_by_item(session_id, root_path=root_path, store=store, by_tool=True):
+    for item in await usage_by_item(session_id, root_path=root_path, by_tool=True):
         before = sums.get(item.name)
         sums[item.name] = DiskUsage(
             name=item.name,
@@ -82,11 +82,11 @@ async def usage_by_tool(
     return _largest_first(sums.values())
 
 
+@names_settings({"store": STORE_IS_ROOT_PATH})
 async def usage_by_item(
     session_id: str | None = None,
     *,
-    root_path: str | Path | None = None,
-    store: SessionStores | str | None = None,
+    root_path: str | Path | SessionStores | None = None,
     by_tool: bool = False,
 ) -> tuple[DiskUsage, ...]:
     """Return how much each content takes up, the largest first; ``session_id``: None means all sessions.
@@ -94,11 +94,11 @@ async def usage_by_item(
     ``by_tool`` names each item by its tool. Sessions that cannot be read are left out; if one session is given and
     cannot be opened, that error is raised.
     """
-    stores = await resolved_stores(root_path, store)
+    stores = await resolved_stores(root_path)
     found: list[DiskUsage] = []
     for name in await session_ids(stores) if session_id is None else [session_id]:
         try:
-            async with ContextFileSystem(name, store=stores, read_only=True) as fs:
+            async with ContextFileSystem(name, root_path=stores, read_only=True) as fs:
                 found += [_usage(stored, name, by_tool=by_tool) for stored in fs.state.stored.values()]
         except Exception as error:
             if session_id is not None:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import require_number
+from ctxfs.errors.checks import names_settings, require_number
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.listing.summary import problem_of
 from ctxfs.session.verify import VerifyReport
 from ctxfs.storage.sessions import DirectoryStores, SessionStores
 from ctxfs.storage.sessions import session_ids as all_session_ids
-from ctxfs.storage.urls import resolved_stores
+from ctxfs.storage.urls import STORE_IS_ROOT_PATH, resolved_stores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +30,11 @@ class CheckedSession:
         return self.report.ok and not self.error
 
 
+@names_settings({"store": STORE_IS_ROOT_PATH})
 async def check(
     session_ids: Sequence[str] | None = None,
     *,
-    root_path: str | Path | None = None,
-    store: SessionStores | str | None = None,
+    root_path: str | Path | SessionStores | None = None,
     share: float = 1.0,
     seed: int = 0,
 ) -> AsyncIterator[CheckedSession]:
@@ -42,8 +42,8 @@ async def check(
 
     Args:
         session_ids: which sessions; None: all of them, and any directory among them that may not be read.
-        root_path: the directory that holds sessions; None means ``~/.agent/context``.
-        store: where sessions are instead: a URL (``s3://bucket/prefix``) or a ``SessionStores``.
+        root_path: where sessions are: a directory, a URL (``s3://bucket/prefix``) or a ``SessionStores``; None means
+            ``~/.agent/context``.
         share: which part of the contents is read, above 0 up to 1; journals and indexes are read in any case.
         seed: the number of the sample; another number gives another one.
 
@@ -54,11 +54,11 @@ async def check(
     require_number("share", share, at_least=0)
     if not 0 < share <= 1:
         raise ConfigError(f"share is {share!r}: use a number above 0, up to 1")
-    stores = await resolved_stores(root_path, store)
+    stores = await resolved_stores(root_path)
     for session_id in await _all_names(stores) if session_ids is None else session_ids:
         nothing = VerifyReport(checked=0, problems=())
         try:
-            async with ContextFileSystem(session_id, store=stores, read_only=True) as fs:
+            async with ContextFileSystem(session_id, root_path=stores, read_only=True) as fs:
                 contents = len(fs.state.stored)
                 chosen = [item_id for item_id in fs.state.stored if _chosen(f"{seed} {session_id} {item_id}", share)]
                 report = await fs.verify(chosen)

@@ -15,7 +15,6 @@ from ctxfs.session.paid import Paid
 from ctxfs.session.records import ItemAdded, Record
 from ctxfs.session.timeline.costs import account
 from ctxfs.session.timeline.effect import Effect, effect
-from ctxfs.storage.base import Store
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import ListingStores, SessionFound, SessionStores
 from ctxfs.storage.threads import run_to_completion
@@ -120,10 +119,10 @@ async def summarize_in(stores: SessionStores, found: SessionFound) -> SessionSum
     """Read a session that is in no directory; one that cannot be read has an ``error``."""
     try:
         if isinstance(stores, ListingStores):
-            store: Store | SessionStores = stores.snapshot(found.session_id)
+            session = ContextFileSystem(found.session_id, store=stores.snapshot(found.session_id), read_only=True)
         else:
-            store = stores
-        async with ContextFileSystem(found.session_id, store=store, read_only=True) as fs:
+            session = ContextFileSystem(found.session_id, root_path=stores, read_only=True)
+        async with session as fs:
             files = storage_of(fs)
             size = sum([await files.size(name) for name in await files.names()]) + len(await files.read_log())
             return await _summary(fs, found.changed_at, size)

@@ -48,13 +48,13 @@ async def change_session(
 
     """
     # Opening for writing adds lines to the journal, so it is decided first from the session as it is read.
-    async with ContextFileSystem(session_id, store=store, read_only=True) as reader:
+    async with ContextFileSystem(session_id, root_path=store, read_only=True) as reader:
         back, now = await _decided(reader, decide, fits=fits)
         for item_id in back.reads:
             await reader.load(item_id)
     if not back:
         return back, now
-    fs = ContextFileSystem(session_id, store=store)
+    fs = ContextFileSystem(session_id, root_path=store)
     await fs.open(create=False)
     try:
         back, now = await _decided(fs, decide, fits=fits)  # another writer may have changed it since

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ctxfs.errors import CorruptJournal
+from ctxfs.errors.checks import names_settings
 from ctxfs.messages.names import check_session_id, new_session_id
 from ctxfs.session.content.blocks import index_name
 from ctxfs.session.content.stored import Stored
@@ -21,7 +22,7 @@ from ctxfs.storage.port import FileSystem
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import result_of, uninterrupted
-from ctxfs.storage.urls import resolved_stores
+from ctxfs.storage.urls import STORE_IS_ROOT_PATH, resolved_stores
 
 _RECORDS_A_LINE = 64
 _PIECE_BYTES = 1 << 20
@@ -43,21 +44,21 @@ class Forked:
     gone: int = 0
 
 
+@names_settings({"store": STORE_IS_ROOT_PATH})
 async def fork_session(
     session_id: str,
     *,
     at: int | None = None,
     new_id: str | None = None,
-    root_path: str | Path | None = None,
-    store: SessionStores | str | None = None,
+    root_path: str | Path | SessionStores | None = None,
     fs: FileSystem | None = None,
 ) -> Forked:
     """Make a session that continues from the request of the call ``at`` of another one, which may be running.
 
     ``at``: None takes all of it. ``new_id``: None gives the session a generated id. Contents are immutable, so both
     sessions name the same files; either can be removed, and the other one keeps them. They are copied if a store
-    cannot share them. ``root_path`` None is ``~/.agent/context``; ``store``, a URL or a ``SessionStores``, is
-    used instead of it. The new session appears whole, or not at all.
+    cannot share them. ``root_path``: a directory, a URL or a ``SessionStores``; None is ``~/.agent/context``.
+    The new session appears whole, or not at all.
 
     Raises:
         UnknownCall: there was no such call.
@@ -67,7 +68,7 @@ async def fork_session(
         ConfigError, WriteFailed: the directory cannot be used.
 
     """
-    stores = await resolved_stores(root_path, store, fs=fs)
+    stores = await resolved_stores(root_path, fs=fs)
     source = ThreadedStore(stores.store(check_session_id(session_id)))
     if new_id is None:
         new_id = new_session_id(datetime.fromtimestamp(time.time(), UTC), random.SystemRandom())

@@ -37,8 +37,8 @@ async def copy_session(session_id: str, source: SessionStores | str, target: Ses
         CorruptJournal: the journal of the session is lost: opening it for writing rebuilds it.
         ConfigError, WriteFailed, OutcomeUnknown: a place cannot be used.
     """
-    here = await resolved_stores(None, source)
-    there = await resolved_stores(None, target)
+    here = await resolved_stores(source)
+    there = await resolved_stores(target)
     store = ThreadedStore(here.store(check_session_id(session_id)))
     await store.open(create=False, write=False)
     try:

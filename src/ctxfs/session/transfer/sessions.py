@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 
 from ctxfs.errors import ArchiveDamaged, ArchiveUnsafe, ConfigError, CorruptContent, CorruptJournal, UnsafePath
+from ctxfs.errors.checks import names_settings
 from ctxfs.messages.names import TERMINAL, check_session_id
 from ctxfs.session.content.blocks import index_name
 from ctxfs.session.content.checking import check_file
@@ -29,7 +30,7 @@ from ctxfs.storage.roots import resolved_root
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import result_of, uninterrupted
-from ctxfs.storage.urls import resolved_stores
+from ctxfs.storage.urls import STORE_IS_ROOT_PATH, resolved_stores
 
 MAX_BYTES = 16 << 30
 MAX_FILES = 1_000_000
@@ -55,12 +56,12 @@ class Transferred:
 # ---- export
 
 
+@names_settings({"store": STORE_IS_ROOT_PATH})
 async def export_session(
     session_id: str,
     file: str | Path,
     *,
-    root_path: str | Path | None = None,
-    store: SessionStores | str | None = None,
+    root_path: str | Path | SessionStores | None = None,
     compress: bool = False,
     fs: FileSystem | None = None,
 ) -> Transferred:
@@ -68,8 +69,8 @@ async def export_session(
 
     A session that is being written is exported as it stood at one moment. Output of a command that has not ended, or
     whose agent was killed, is exported as far as it goes, marked as partial. Every content is checked on the way: one
-    that is damaged or missing is never exported as if it were whole. The session is in the directory ``root_path``
-    (None: ``~/.agent/context``), or in ``store``, a URL or a ``SessionStores``.
+    that is damaged or missing is never exported as if it were whole. ``root_path``: where the session
+    is: a directory, a URL or a ``SessionStores``; None means ``~/.agent/context``.
 
     Raises ``SessionNotFound``, ``NameTaken`` (the file is there), ``CorruptContent`` (it names the file: restore it),
     ``CorruptJournal`` (it is lost: opening the session for writing rebuilds it) and ``WriteFailed``; then no file is
@@ -77,7 +78,7 @@ async def export_session(
     """
     target = await resolved_root(file)
     port: FileSystem = fs if fs is not None else OsFileSystem()
-    stores = await resolved_stores(root_path, store, fs=fs)
+    stores = await resolved_stores(root_path, fs=fs)
     source = ThreadedStore(stores.store(check_session_id(session_id)))
     await source.open(create=False, write=False)
     try:
@@ -144,11 +145,11 @@ async def _write_archive(store: ThreadedStore, writer: ArchiveWriter, held: _Hel
 # ---- import
 
 
+@names_settings({"store": STORE_IS_ROOT_PATH})
 async def import_session(
     file: str | Path,
     *,
-    root_path: str | Path | None = None,
-    store: SessionStores | str | None = None,
+    root_path: str | Path | SessionStores | None = None,
     session_id: str | None = None,
     max_bytes: int = MAX_BYTES,
     max_files: int = MAX_FILES,
@@ -159,14 +160,14 @@ async def import_session(
     ``session_id``: None keeps its id. ``max_bytes`` limits the contents and the journal together, compressed contents
     by their decompressed size; ``max_files`` limits the number of contents. Every checksum is checked, those of the
     contents against the journal. Paths in the session's history, which name the place where it was, lead to the
-    imported session's files. Nothing is added to its journal. ``root_path`` or ``store`` is where it is created, as in
+    imported session's files. Nothing is added to its journal. ``root_path``: where it is created, as in
     ``export_session``.
 
     Raises ``SessionExists`` (give it another ``session_id``), ``ArchiveError`` (``ArchiveDamaged``, ``ArchiveUnsafe``,
     ``ArchiveTooLarge``), ``ConfigError`` and ``WriteFailed``; then nothing is left behind.
     """
     archive = await resolved_root(file)
-    stores = await resolved_stores(root_path, store, fs=fs)
+    stores = await resolved_stores(root_path, fs=fs)
     source = await result_of(lambda: ArchiveReader.open(archive, max_bytes, max_files))
     try:
         target = check_session_id(source.session_id) if session_id is None else check_session_id(session_id)

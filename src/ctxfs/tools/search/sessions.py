@@ -55,7 +55,7 @@ async def search_session(
     try:
         if not await run_to_completion(partial(_may_match, stores, session_id, query, disk_bytes)):
             return
-        fs = ContextFileSystem(session_id, store=stores, read_only=True)
+        fs = ContextFileSystem(session_id, root_path=stores, read_only=True)
         async with fs, aclosing(search_held(fs, query, matcher)) as found:
             async for one in found:
                 yield Problem(f"session {session_id}: {one.text}") if isinstance(one, Problem) else one

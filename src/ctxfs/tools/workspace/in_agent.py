@@ -57,7 +57,7 @@ class ToolResultOffload:
 
     def tools(self, fs: ContextFileSystem) -> tuple[Tool, ...]:
         """The tools that read the artifacts of the session ``fs``, and of no other."""
-        service = KnowledgeService(store=fs.stores)
+        service = KnowledgeService(fs.stores)
         service.attach(fs)
         return workspace_tools(service, fs.session_id)
 

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 import anyio
 
 from ctxfs.errors import AmbiguousItem, ConfigError, CtxfsError, SessionClosed, SessionNotFound, UnknownItem
-from ctxfs.errors.checks import async_with_only, require_text
+from ctxfs.errors.checks import async_with_only, names_settings, require_text
 from ctxfs.eviction.placeholder.digest import DEFAULT_BUDGET_TOKENS, describe
 from ctxfs.messages.names import ENVELOPE, Layout, check_session_id
 from ctxfs.messages.tokens import TokenCounter, load_counter
@@ -65,11 +65,12 @@ class WorkspaceOffload:
 
 
 @async_with_only
+@names_settings({"store": "give it as namespace, which takes a path, a URL or a SessionStores"})
 class KnowledgeService:
-    """The workspace under ``namespace``, a directory of sessions; None is ``~/.agent/context``.
+    """The workspace of the sessions in ``namespace``.
 
-    ``store``, a URL (``s3://bucket/prefix``) or a ``SessionStores``, is used instead of a directory; its URL is the
-    namespace then. Outside of a directory the catalogue is kept in memory, and made by reading all journals once.
+    It is a directory, a URL (``s3://bucket/prefix``) or a ``SessionStores``; None is ``~/.agent/context``. Outside of a
+    directory the catalogue is kept in memory, and made by reading all journals once.
 
     Artifacts of fewer than ``inline_limit_chars`` characters (code points) stay in the context as well, whole; 0 keeps
     none. ``digest_tokens`` bounds the summary of a larger one; 0 writes none. ``counter`` None is the default counter.
@@ -80,9 +81,8 @@ class KnowledgeService:
 
     def __init__(
         self,
-        namespace: str | Path | None = None,
+        namespace: str | Path | SessionStores | None = None,
         *,
-        store: SessionStores | str | None = None,
         inline_limit_chars: int = INLINE_LIMIT_CHARS,
         digest_tokens: int = DEFAULT_BUDGET_TOKENS,
         counter: TokenCounter | None = None,
@@ -91,7 +91,7 @@ class KnowledgeService:
     ) -> None:
         check_whole(0, inline_limit_chars=inline_limit_chars, digest_tokens=digest_tokens)
         check_whole(1, max_open_sessions=max_open_sessions)
-        self._stores = stores_at(namespace, store)
+        self._stores = stores_at(namespace)
         self._inline_limit_chars = inline_limit_chars
         self._digest_tokens = digest_tokens
         self._counter = counter

@@ -137,7 +137,7 @@ class OpenSessions:
             session = self._sessions.pop(session_id, None)
             if session is None or not session.fs.is_open:
                 await self._make_room()
-                fs = ContextFileSystem(session_id, store=self._stores, layout=self._layout)
+                fs = ContextFileSystem(session_id, root_path=self._stores, layout=self._layout)
                 await fs.open()
                 session = OpenSession(fs, ours=True)
             self._sessions[session_id] = session  # the last used is the last to go
@@ -159,7 +159,7 @@ class OpenSessions:
                 session.users -= 1
             return
         self._check()
-        fs = ContextFileSystem(session_id, store=self._stores, read_only=True)
+        fs = ContextFileSystem(session_id, root_path=self._stores, read_only=True)
         await fs.open(create=False)
         try:
             yield fs
