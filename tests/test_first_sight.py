@@ -13,11 +13,12 @@ import pytest
 from ctxfs import Agent, AgentConfig, Context, History, Part, tool
 from ctxfs.context import Histories
 from ctxfs.errors import ConfigError
-from ctxfs.eviction import Evicted, EvictionParameters, EvictionPricing
+from ctxfs.eviction import Evicted, EvictionParameters
 from ctxfs.eviction.preview import PREVIEW_TOKENS
 from ctxfs.messages import AssistantMessage, CharsCounter, ToolCall, ToolMessage, UserMessage
 from ctxfs.messages.tokens import default_counter
 from ctxfs.testing import ScriptedModel
+from ctxfs.testing.pricing import pricing_on
 from ctxfs.testing.strategies import png
 from ctxfs.tools import Materializer, read_tool
 
@@ -207,7 +208,7 @@ async def test_images_are_seen_whole_and_what_was_read_back_is_not_previewed_aga
 
 async def test_a_preview_leaves_like_anything_else(tmp_path: Path) -> None:
     now = [0.0]
-    pricing = EvictionPricing(clock=lambda: now[0], parameters=EvictionParameters(read_back_weight=0.0))
+    pricing = pricing_on(lambda: now[0], parameters=EvictionParameters(read_back_weight=0.0))
     async with Context("s", root_path=tmp_path, pricing=pricing, window=None) as context:
         call = {"type": "tool_use", "id": "c1", "name": "look", "input": {}}
         await context.add(UserMessage("go"), AssistantMessage((call,)), ToolMessage("c1", "look", LARGE))

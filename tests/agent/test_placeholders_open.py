@@ -182,7 +182,7 @@ ARRIVALS: dict[str | None, Materialize | ToolResultOffload | None] = {
 def config_of(chosen: dict[str, Any], root: Path) -> AgentConfig:
     chosen = dict(chosen)
     names, arrival, window = chosen.pop("tools"), chosen.pop("arrival"), chosen.pop("window")
-    place: dict[str, Any] = {"store": MemorySessions()} if chosen.pop("in_memory") else {"offload_root_path": root}
+    place: dict[str, Any] = {"offload_root_path": MemorySessions() if chosen.pop("in_memory") else root}
     if arrival is not None:  # with a threshold beside its own limits it is refused
         del chosen["offload_token_threshold"]
     theirs = [Read if name == "Read" else own(name) for name in sorted(names)]
@@ -331,7 +331,7 @@ async def test_each_placeholder_of_a_bare_context_is_opened_by_a_tool_of_its_req
     offered, layout, in_memory = (chosen.pop(name) for name in ("offered", "layout", "in_memory"))
     if offered is not None and {"Read", "their Read"} <= offered:
         offered = offered - {"Read"}  # a request has one tool of a name
-    place: dict[str, Any] = {"store": MemorySessions()} if in_memory else {"root_path": tmp_path_factory.mktemp("s")}
+    place: dict[str, Any] = {"root_path": MemorySessions() if in_memory else tmp_path_factory.mktemp("s")}
     fs = ContextFileSystem("s", layout=layout, **place)
     caplog.clear()
     async with Context(fs=fs, **chosen) as context:

@@ -23,6 +23,7 @@ from ctxfs.messages.items import ItemType
 from ctxfs.messages.messages import UserMessage
 from ctxfs.session.records import EvictionSet
 from ctxfs.session.timeline.costs import account
+from ctxfs.testing.pricing import pricing_on
 from session_items import PLACEHOLDER, claimed_item
 
 WORDS = "what stands in a file that was read and is no longer wanted by anybody here\n"
@@ -285,7 +286,7 @@ def test_a_call_for_a_summary_is_on_the_bill_and_is_no_turn(explain: Explain, tm
 
     async def session() -> None:
         fs = ContextFileSystem(root_path=tmp_path, clock=lambda: now[0])
-        context = await made(tmp_path, pricing=EvictionPricing(clock=lambda: now[0]), fs=fs)
+        context = await made(tmp_path, pricing=pricing_on(lambda: now[0]), fs=fs)
         await fs.writer.record_call(Usage(input_tokens=5), "another-model", summary=True)
         await context.close()
 

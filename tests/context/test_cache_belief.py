@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from ctxfs.context import Context
-from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.ledger import Ledger
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.economics.plans import Why
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.base import Usage
+from ctxfs.testing.pricing import pricing_on
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +19,7 @@ PRINTED = "".join(f"line {n} of the log\n" for n in range(1_200))
 
 
 def context_in(root: Path, session_id: str | None = None, **settings: Any) -> Context:
-    pricing = EvictionPricing(parameters=EvictionParameters(), clock=lambda: 0.0)
+    pricing = pricing_on(lambda: 0.0, parameters=EvictionParameters())
     return Context(session_id, root_path=root, pricing=pricing, counter=CharsCounter(), window=None, **settings)
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.context import Context
-from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.events import Evicted, RecordFailed
 from ctxfs.eviction.offload_plan import Plan, Trim
 from ctxfs.messages import CharsCounter
@@ -22,6 +21,7 @@ from ctxfs.session.timeline.costs import account
 from ctxfs.storage import MemoryStore
 from ctxfs.storage.local import LocalStore
 from ctxfs.testing import ScriptedModel
+from ctxfs.testing.pricing import pricing_on
 from ctxfs.testing.scripted import Turn
 from failing_fs import FailingFileSystem, as_port
 
@@ -55,7 +55,7 @@ def told(context: Context) -> dict[str, Any]:
 
 async def test_a_closed_context_that_is_opened_again_is_like_a_new_one(tmp_path: Path) -> None:
     def make(session_id: str | None) -> Context:
-        economy = EvictionPricing(clock=lambda: 1e9)
+        economy = pricing_on(lambda: 1e9)
         return Context(
             session_id,
             root_path=tmp_path,
@@ -140,7 +140,7 @@ async def test_nothing_leaves_twice_whatever_rules_there_are(
 ) -> None:
     now, left, shortened = [0.0], Counter[str](), Counter[str]()  # a long placeholder gives way to a short one once
     fs = ContextFileSystem("s", store=MemoryStore("s"))
-    economy = EvictionPricing(clock=lambda: now[0])
+    economy = pricing_on(lambda: now[0])
     unsent: list[str] = []  # what leaves when it is added
     async with Context(
         fs=fs,
@@ -178,7 +178,7 @@ async def test_nothing_leaves_twice_whatever_rules_there_are(
 
 async def test_what_keep_recent_governs_leaves_by_no_other_rule(tmp_path: Path) -> None:
     now = [0.0]
-    economy = EvictionPricing(clock=lambda: now[0])
+    economy = pricing_on(lambda: now[0])
     context = Context(root_path=tmp_path, keep_recent={"Read": 1}, pricing=economy, counter=CharsCounter())
     async with context:
         for number in range(5):

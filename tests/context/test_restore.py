@@ -9,7 +9,6 @@ import pytest
 from ctxfs.context.context import Context
 from ctxfs.errors import CorruptContent, NotRestorable, SessionClosed, UnknownItem, WriteFailed
 from ctxfs.eviction.budget import Budget
-from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.holds import RESTORED_REPLIES, Holds
 from ctxfs.eviction.window import Window
@@ -21,6 +20,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ItemAdded, Replaced, Restored
 from ctxfs.session.state import SessionState, fold
 from ctxfs.storage import MemoryStore
+from ctxfs.testing.pricing import pricing_on
 from ctxfs.tools import Materialize, Materializer
 from session_items import make_item, stored_record
 
@@ -159,7 +159,7 @@ async def test_what_was_evicted_eagerly_leaves_again_by_its_short_placeholder() 
 @pytest.mark.parametrize("resumed", [False, True])
 async def test_it_is_not_evicted_by_its_price_meanwhile(resumed: bool) -> None:
     eager = EvictionParameters(max_loss=1000.0, read_back_weight=0.0)
-    session = Session(keep_recent={}, pricing=EvictionPricing(clock=lambda: 0.0, parameters=eager))
+    session = Session(keep_recent={}, pricing=pricing_on(lambda: 0.0, parameters=eager))
     context = session.context()
     await context.open()
     await context.add(UserMessage("go"))
@@ -250,7 +250,7 @@ async def test_what_cannot_come_back_is_refused_and_nothing_changes() -> None:
 
 async def test_stored_arguments_come_back_with_their_reply() -> None:
     parameters = EvictionParameters(max_loss=1000.0, read_back_weight=0.0)
-    pricing = EvictionPricing(clock=lambda: 0.0, parameters=parameters)
+    pricing = pricing_on(lambda: 0.0, parameters=parameters)
     async with Session(keep_recent={}, pricing=pricing).context() as context:
         await context.add(UserMessage("go"))
         call = {"type": "tool_use", "id": "c1", "name": "Write", "input": {"text": TEXT}}

@@ -41,7 +41,6 @@ CONTEXT: Values = {
     "on_event": (nothing,),
     "counter": (CharsCounter(chars_per_token=3),),
     "window": (None, SMALL, Window(SMALL, compaction=SelectiveCompaction())),
-    "overhead_tokens": (100,),
     "eager": (Materializer(settings=Materialize(max_inline_chars=500)),),
     "pricing": (None, EvictionPricing(host_breakpoints=True)),
     "preview_above_tokens": (None, 1_000),
@@ -66,7 +65,6 @@ HISTORY: Values = {
     "recall": (True,),
     "counter": (CharsCounter(chars_per_token=3),),
     "on_event": (nothing,),
-    "lease_wait_s": (0.0,),
     "shadow": (nothing,),
 }
 

@@ -163,7 +163,6 @@ async def test_a_resumed_session_explains_itself_by_the_policy_it_had(tmp_path: 
         ({"offload_policy": "never"}, "OffloadPolicy"),
         ({"digest_tokens": "200"}, "use a whole number"),
         ({"digest_tokens": None}, "use a whole number"),
-        ({"overhead_tokens": -1}, "0 or more"),
         ({"model": 4}, "model is 4"),
         ({"on_event": "print"}, "on_event"),
         ({"eager": "x"}, "eager is 'x': use a policy"),
@@ -240,3 +239,12 @@ def test_a_limit_of_previews_that_another_setting_decides_is_refused() -> None:
         check_preview(2_000, STAYS)
     check_preview(2_000, OffloadPolicy())
     check_preview(None, STAYS, decides="eager")
+
+
+def test_the_size_of_all_else_is_checked_where_it_is_set() -> None:
+    context = Context(fs=memory())
+    assert context.overhead_tokens == 0
+    with pytest.raises(ConfigError, match="overhead_tokens is -1: use a whole number, 0 or more"):
+        context.overhead_tokens = -1
+    context.overhead_tokens = 300
+    assert context.counted_tokens == 300

@@ -17,6 +17,7 @@ from ctxfs.messages.names import Layout, LayoutName
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import ScriptedModel
 from ctxfs.testing.invariants import check
+from ctxfs.testing.pricing import pricing_on
 from ctxfs.tools import Materializer
 
 pytestmark = pytest.mark.anyio
@@ -48,11 +49,11 @@ def careless(clock: Clock, **parameters: Any) -> EvictionPricing:
 
     Nothing is left to chance either, or the bound would hold it back: these sessions are a few calls long.
     """
-    return EvictionPricing(clock=clock, parameters=EvictionParameters(read_back_weight=0.0, cover=0.0, **parameters))
+    return pricing_on(clock, parameters=EvictionParameters(read_back_weight=0.0, cover=0.0, **parameters))
 
 
 def context_in(root: Path, clock: Clock, session_id: str | None = None, **settings: Any) -> Context:
-    settings = {"pricing": EvictionPricing(clock=clock), **settings}
+    settings = {"pricing": pricing_on(clock), **settings}
     return Context(session_id, root_path=root, counter=CharsCounter(), **settings)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from ctxfs.context import Context
-from ctxfs.eviction import EvictionPricing
 from ctxfs.eviction.economics.plans import EvictionDecision
 from ctxfs.messages import CharsCounter, ContentRange, Usage
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.session import ContextFileSystem, erase
+from ctxfs.testing.pricing import pricing_on
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ class Clock:
 
 def opened(root: Path, clock: Clock, session_id: str, **settings: Any) -> Context:
     fs = ContextFileSystem(session_id, root_path=root, clock=clock)
-    return Context(fs=fs, counter=CharsCounter(), pricing=EvictionPricing(clock=clock), **settings)
+    return Context(fs=fs, counter=CharsCounter(), pricing=pricing_on(clock), **settings)
 
 
 def text_of(rng: random.Random, number: int) -> str:

@@ -53,7 +53,7 @@ WRONG_TYPES: list[tuple[Callable[..., Any], Mapping[str, Any]]] = [
     (ChatAnthropic, {"max_tokens": 0}),
     (ChatAnthropic, {"thinking": True}),
     (RetryPolicy, {"max_retries": 1.5}),
-    (RetryPolicy, {"sleep": 5}),
+    (RetryPolicy, {"base_delay_s": "5"}),
     (ChatAnthropic, {"cache_ttl": "2h"}),
     (ChatAnthropic, {"timeout_s": -1}),
     (ChatAnthropic, {"timeout_s": 0}),
@@ -82,7 +82,6 @@ WRONG_TYPES: list[tuple[Callable[..., Any], Mapping[str, Any]]] = [
     (History, {"model": None}),
     (known_model, {"model": None}),
     (Budget.of_model, {"model": None}),
-    (EvictionPricing, {"clock": 5}),
     (AgentConfig, {"read_roots": [5]}),
 ]
 
@@ -110,7 +109,7 @@ NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
         {"materialize": Materialize(), "offload_policy": OffloadPolicy(type_thresholds={"tool_result": 9})},
         "materialize has its own limits",
     ),
-    (AgentConfig, {"store": "memory://", "on_open": quota(9)}, "on_open gets the directory of a session"),
+    (AgentConfig, {"offload_root_path": "memory://", "on_open": quota(9)}, "on_open gets the directory of a session"),
     (AgentConfig, {"offload_root_path": ""}, "the directory '' cannot be used"),
     (AgentConfig, {"pin_user_messages": True, "window": DROPPING_USERS}, "pin_user_messages keeps them all"),
     (Context, {"pin_user_messages": True, "window": DROPPING_USERS}, "pin_user_messages keeps them all"),
@@ -199,9 +198,17 @@ def test_a_cache_that_lasts_an_hour_costs_more_to_write_whatever_the_model(model
 
 
 GONE: list[tuple[type, str, str]] = [
-    (RetryPolicy, "jitter", "give base_delay_s and max_delay_s"),
+    (RetryPolicy, "jitter", "give base_delay_s"),
+    (RetryPolicy, "max_delay_s", "give base_delay_s"),
+    (RetryPolicy, "sleep", "base_delay_s=0 waits only where the provider asks for it"),
+    (ChatAnthropic, "sleep", "base_delay_s=0"),
+    (EvictionPricing, "clock", "its method now"),
+    (Context, "overhead_tokens", "context.overhead_tokens = ... sets it"),
+    (History, "lease_wait_s", "40 outside of a directory"),
+    (ToolResultOffload, "digest_tokens", "at most 200 tokens"),
+    (Bash, "max_output_bytes", "let it write to a file"),
     (RetryPolicy, "rng", "random.seed"),
-    (RetryPolicy, "max_retry_after_s", "give max_delay_s"),
+    (RetryPolicy, "max_retry_after_s", "give base_delay_s"),
     (Bash, "max_timeout_s", "timeout_s if that is more"),
     (Bash, "shell", "let the command begin with it"),
     (Materialize, "snippet_lines", "give max_inline_chars"),

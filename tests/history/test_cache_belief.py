@@ -8,16 +8,16 @@ import pytest
 
 from ctxfs.context.history.history import History
 from ctxfs.context.history.parts import Part
-from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.messages import CharsCounter
+from ctxfs.testing.pricing import pricing_on
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 PRINTED = "".join(f"line {n} of the log\n" for n in range(1_200))
 
 
 def history(root: Path, **settings: Any) -> History:
-    pricing = EvictionPricing(parameters=EvictionParameters(), clock=lambda: 0.0)
+    pricing = pricing_on(lambda: 0.0, parameters=EvictionParameters())
     settings = {"pricing": pricing, **settings}
     return History(root_path=root, window=None, counter=CharsCounter(), **settings)
 
@@ -57,7 +57,7 @@ def test_a_framework_can_say_that_it_sets_the_breakpoints(tmp_path: Path) -> Non
     parts = [Part("user", "why? " * 48_000, 0), Part("call", {"command": "make"}, 1, "c", "Bash")]
     parts.append(Part("result", PRINTED, 2, "c", "Bash"))
     parts += [Part(kind, "and on", (n, kind)) for n in range(100) for kind in ("reply", "user")]
-    for settings, replaced in (({}, [2]), ({"pricing": EvictionPricing(host_breakpoints=True, clock=lambda: 0.0)}, [])):
+    for settings, replaced in (({}, [2]), ({"pricing": pricing_on(lambda: 0.0, host_breakpoints=True)}, [])):
         with history(tmp_path, **settings) as told:
             assert list(told.rewrite(parts)) == replaced
             assert list(told.rewrite(parts[:-1])) == replaced  # also when all is read again

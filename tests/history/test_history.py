@@ -341,20 +341,7 @@ def test_two_branches_may_use_one_call_id(tmp_path: Path) -> None:
 
 
 def test_a_branch_that_was_dropped_is_derived_again(tmp_path: Path) -> None:
-    settings = HistorySettings(
-        **KEEP_ONE,
-        model="",
-        offload_policy=None,
-        digest_tokens=200,
-        preview_above_tokens=8_000,
-        layout="text",
-        read_tool="Read",
-        recall=False,
-        counter=None,
-        on_event=None,
-        lease_wait_s=10.0,
-        kept_branches=1,
-    )
+    settings = settings_of(kept_branches=1)
     core = HistoryCore(SharedFileSystem("s", root_path=tmp_path, layout=settings.file_layout), settings)
     with core.used():
         edits = dict(core.rewrite(conversation(3), "", 0))
@@ -468,20 +455,46 @@ def test_what_cannot_be_stored_stays_and_the_call_goes_on(tmp_path: Path) -> Non
         assert list(history.rewrite(conversation(3))) == [("o", 0), ("o", 1)]
 
 
+def settings_of(**chosen: Any) -> HistorySettings:
+    """The settings of a ``History`` that keeps one result, as it gives them to its core."""
+    defaults: dict[str, Any] = {
+        "model": "",
+        "offload_policy": None,
+        "digest_tokens": 200,
+        "preview_above_tokens": 8_000,
+        "layout": "text",
+        "read_tool": "Read",
+        "recall": False,
+        "counter": None,
+        "on_event": None,
+    }
+    return HistorySettings(**{**defaults, **KEEP_ONE, **chosen})
+
+
 def test_a_session_that_another_writer_keeps_is_not_waited_for_without_end(tmp_path: Path) -> None:
-    events: list[ContextEvent] = []
-    history = History("s", root_path=tmp_path, on_event=events.append, lease_wait_s=0.01, **KEEP_ONE)
-    history.rewrite(conversation(1))
+    settings = settings_of()
+    fs = SharedFileSystem("s", root_path=tmp_path, layout=settings.file_layout)
+    core = HistoryCore(fs, settings, wait_s=0.01)
+
+    def rewritten(count: int) -> Edits:
+        with core.used():
+            return core.rewrite(conversation(count), "", 0)
+
+    def listed() -> None:
+        with core.used(reads=True):
+            core.run_tool("context_list", {})
+
+    rewritten(1)
 
     async def keep() -> Edits:
         async with ContextFileSystem("s", root_path=tmp_path):
-            assert not await history.arewrite(conversation(3))
+            assert not await anyio.to_thread.run_sync(rewritten, 3)
             with pytest.raises(SessionLocked):
-                await history.arun_tool("context_list", {})
-        return await history.arewrite(conversation(3))
+                await anyio.to_thread.run_sync(listed)
+        return await anyio.to_thread.run_sync(rewritten, 3)
 
     assert len(anyio.run(keep)) == 2
-    history.close()
+    core.close()
 
 
 # Settings ------------------------------------------------------------------------------------------------------------
@@ -499,7 +512,6 @@ async def answered(prompt: str) -> Reply:
         ({"window": Window(Budget.of_window(50_000), summarize=answered)}, "leave out summarize"),
         ({"window": Window(Budget.of_window(50_000), compaction=MOVING)}, "moves messages"),
         ({"keep_recent": 2}, "keep_recent is 2"),
-        ({"lease_wait_s": -1}, "lease_wait_s"),
         ({"materialize": 5}, "materialize"),
         ({"pricing": 5}, "pricing"),
         ({"session_id": "../x"}, "session id"),

@@ -35,18 +35,22 @@ def test_a_thread_has_one_history_and_its_own_session(tmp_path: Path) -> None:
 
 
 def test_idle_histories_are_closed_and_open_again(tmp_path: Path) -> None:
-    seconds = [0.0]
-    histories = Histories(tmp_path, idle_s=10, max_open=2, clock=lambda: seconds[0], keep_recent={"t": 1})
+    with Histories(tmp_path, idle_s=0, keep_recent={"t": 1}) as histories:
+        first = histories.of("a")
+        edits = dict(first.rewrite(RESULTS))
+        histories.of("b")
+        assert histories.of("a") is not first
+        assert dict(first.rewrite(RESULTS)) == edits  # it may still be used
+        assert dict(histories.of("a").rewrite(RESULTS)) == edits
+
+
+def test_the_history_that_was_used_least_lately_is_closed_for_a_new_one(tmp_path: Path) -> None:
+    histories = Histories(tmp_path, max_open=2)
     first = histories.of("a")
-    edits = dict(first.rewrite(RESULTS))
-    seconds[0] = 11
-    histories.of("b")
-    assert histories.of("a") is not first
-    assert dict(first.rewrite(RESULTS)) == edits  # it may still be used
-    assert dict(histories.of("a").rewrite(RESULTS)) == edits
     kept = histories.of("b")
     histories.of("c")
-    assert histories.of("b") is kept  # "a" was used least lately
+    assert histories.of("b") is kept
+    assert histories.of("a") is not first
     histories.close()
     histories.close()
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,8 +102,8 @@ def test_a_prompt_that_is_too_long_tells_the_numbers(message: str, limit: int | 
 
 
 def test_the_delay_doubles_up_to_its_bound() -> None:
-    policy = RetryPolicy(base_delay_s=1, max_delay_s=10)
-    for attempt, longest in ((1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (6, 10), (10_000, 10)):
+    policy = RetryPolicy(base_delay_s=0.25)
+    for attempt, longest in ((1, 0.25), (2, 0.5), (3, 1), (6, 8), (7, 15), (8, 15), (10_000, 15)):
         assert 0.75 * longest <= policy.delay_s(attempt, None) <= longest
 
 
@@ -116,8 +115,9 @@ def test_delays_differ_by_chance() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        *({name: -1} for name in ("max_retries", "base_delay_s", "max_delay_s")),
-        {"max_delay_s": math.nan},
+        {"max_retries": -1},
+        {"base_delay_s": -1},
+        {"base_delay_s": math.nan},
     ],
 )
 def test_a_policy_that_cannot_be_is_refused(settings: dict[str, Any]) -> None:
@@ -163,7 +163,7 @@ class Flaky:
         self.slept.append(delay_s)
 
     async def run(self, policy: RetryPolicy) -> list[object]:
-        async with aclosing(retrying(self.attempt, replace(policy, sleep=self.sleep))) as events:
+        async with aclosing(retrying(self.attempt, policy, sleep=self.sleep)) as events:
             return [event async for event in events]
 
 

@@ -25,6 +25,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage import MemoryStore
 from ctxfs.storage.base import NewFile
 from ctxfs.testing.invariants import violations
+from ctxfs.testing.pricing import pricing_on
 from ctxfs.testing.strategies import TOOL_NAMES
 from ctxfs.text.jsontext import codec as json_codec
 from prove.sessions import Session, Skill
@@ -72,7 +73,7 @@ class Policy:
         )
 
     def _economy(self, clock: "Clock") -> EvictionPricing:
-        return EvictionPricing(clock=lambda: clock.now, parameters=self.economic or EvictionParameters())
+        return pricing_on(lambda: clock.now, parameters=self.economic or EvictionParameters())
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.lab import ExplainedItem, Explanation, explain
 from ctxfs.messages import ContentRange, Prices, Usage
 from ctxfs.messages.rates import planning_prices
+from ctxfs.testing.pricing import pricing_on
 
 pytestmark = pytest.mark.anyio
 
@@ -93,9 +94,7 @@ def _result(call_id: str, content: str) -> dict[str, object]:
 async def _after_an_hour(root: Path, calls: list[dict[str, object]], results: list[dict[str, object]]) -> _Explained:
     """The items, before and after they left by price, since the cache had expired."""
     now = [1_000_000.0]
-    async with Context(
-        root_path=root, pricing=EvictionPricing(clock=lambda: now[0], parameters=WITHOUT_RISK)
-    ) as context:
+    async with Context(root_path=root, pricing=pricing_on(lambda: now[0], parameters=WITHOUT_RISK)) as context:
         await context.add({"role": "user", "content": "go"}, {"role": "assistant", "content": calls})
         await context.add({"role": "user", "content": results}, {"role": "assistant", "content": "I see."})
         await context.add({"role": "user", "content": "go on"})

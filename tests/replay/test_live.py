@@ -17,7 +17,6 @@ import pytest
 
 from ctxfs.context import Context
 from ctxfs.eviction import Evicted
-from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.lab.recordings.formats.table import load
 from ctxfs.lab.replay.cost import Cost, replay_session
@@ -27,6 +26,7 @@ from ctxfs.messages import CharsCounter
 from ctxfs.messages.messages import AssistantMessage, SystemMessage
 from ctxfs.messages.rates import ANTHROPIC_RATES
 from ctxfs.testing import MessagesServer
+from ctxfs.testing.pricing import pricing_on
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -61,7 +61,7 @@ async def run_live(messages: Sequence[dict[str, Any]], system: str | None, root:
     replies = [AssistantMessage(_blocks(m["content"])) for m in messages if m["role"] == "assistant"]
     context = Context(
         root_path=root,
-        pricing=EvictionPricing(parameters=PARAMETERS, clock=lambda: 0.0),
+        pricing=pricing_on(lambda: 0.0, parameters=PARAMETERS),
         counter=COUNTER,
         on_event=lambda event: evicted.add(event.item_id) if isinstance(event, Evicted) else None,
     )

@@ -162,14 +162,11 @@ async def test_a_call_that_fails_is_an_error_and_its_retries_are_events(collecte
     from ctxfs.agent import ChatAnthropic
     from ctxfs.errors import InvalidRequest
 
-    async def no_wait(_: float) -> None:
-        return
-
     refused = Failure(status=400, kind="invalid_request_error", message="no")
     async with MessagesServer([Failure.overloaded(), "fine", refused]) as server:
         session = collected.telemetry().session("s")
         model = session.model(
-            ChatAnthropic("claude-sonnet-5-5", api_key="k", base_url=server.url, retry=RetryPolicy(sleep=no_wait))
+            ChatAnthropic("claude-sonnet-5-5", api_key="k", base_url=server.url, retry=RetryPolicy(base_delay_s=0))
         )
         model.check()
         request = ModelRequest(messages=(UserMessage("q"),))

@@ -34,6 +34,7 @@ from ctxfs.session.timeline.costs import account
 from ctxfs.session.timeline.reading import read_timeline
 from ctxfs.session.timeline.timeline import Timeline
 from ctxfs.storage import MemoryStore
+from ctxfs.testing.pricing import pricing_on
 from ctxfs.tools import recall_tools
 from ctxfs.tools.decorator import tool
 from session_items import make_item, stored_record
@@ -509,7 +510,7 @@ EAGER_TO_EVICT = EvictionParameters(max_loss=1000.0, read_back_weight=0.0)
 
 
 async def test_arguments_that_have_no_file_of_their_reply_come_back_from_the_journal() -> None:
-    session = Session(pricing=EvictionPricing(clock=lambda: 0.0, parameters=EAGER_TO_EVICT))
+    session = Session(pricing=pricing_on(lambda: 0.0, parameters=EAGER_TO_EVICT))
     async with session.context() as ctx:
         await ctx.add(UserMessage("go"))
         await called(ctx, 1, "written", code="print(1)\n" * 400)

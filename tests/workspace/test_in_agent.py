@@ -135,7 +135,6 @@ async def _found(root: Path) -> list[ArtifactInfo]:
         {"allow_list": 5},
         {"threshold_tokens": -1},
         {"inline_limit_chars": "4"},
-        {"digest_tokens": 1.5},
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None:

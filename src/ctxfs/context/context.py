@@ -73,6 +73,7 @@ _log = logging.getLogger("ctxfs.context")
         "workspace": "give it as eager=ToolResultOffload(...)",
         "offload_root_path": "it is root_path here",
         "store": STORE_IS_ROOT_PATH,
+        "overhead_tokens": "context.overhead_tokens = ... sets it",
         "offload_token_threshold": "give offload_policy=OffloadPolicy(token_threshold=...)",
         "cache_ttl": "give pricing=EvictionPricing(cache_ttl=...)",
         "eviction_parameters": "give pricing=EvictionPricing(parameters=...)",
@@ -105,7 +106,6 @@ class Context:
         counter: counts tokens; None means the exact o200k counter.
         window: the size that the context may reach: "auto" for the model's window, a number of tokens, a ``Budget``, or
             a ``Window`` with more settings; None means no limit.
-        overhead_tokens: the size of all else in every request, such as the tools' schemas; it can also be set later.
         eager: decides what is evicted before it is ever sent; None: nothing. The policy must allow tool results to go.
         pricing: evicts what ``keep_recent`` does not govern if that pays: "auto" at the model's prices, or an
             ``EvictionPricing`` with your numbers; None: nothing is evicted by price.
@@ -140,7 +140,6 @@ class Context:
         on_event: Callable[[ContextEvent], None] | None = None,
         counter: TokenCounter | None = None,
         window: Window | Budget | int | Auto | None = "auto",
-        overhead_tokens: int = 0,
         eager: EagerPolicy | None = None,
         pricing: EvictionPricing | Auto | None = "auto",
         preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS,
@@ -149,7 +148,6 @@ class Context:
         one_commit_a_turn: bool = False,
         fs: ContextFileSystem | None = None,
     ) -> None:
-        require_int("overhead_tokens", overhead_tokens, at_least=0)
         require_kind("fs", fs, ContextFileSystem, "ContextFileSystem(...)")
         if fs is not None and (session_id, root_path) != (None, None):
             raise ConfigError("fs already determines the session: leave out session_id and root_path")
@@ -169,7 +167,7 @@ class Context:
             preview_above_tokens=preview_above_tokens,
         )
         self.fs = fs or ContextFileSystem(session_id, root_path=root_path)
-        self.overhead_tokens = overhead_tokens
+        self._overhead_tokens = 0
         self._counter = counter
         self._controller = CompactionController(self._settings.guard)
         self._live = LiveTranscript(self.fs, self._settings)
@@ -196,6 +194,19 @@ class Context:
     def token_count(self) -> int:
         """Tokens of all items as they are now, by the counter, without the provider's own overhead."""
         return self._transcript.tokens
+
+    @property
+    def overhead_tokens(self) -> int:
+        """The size of all else in every request, such as the tools' schemas, by the counter: set it; 0 is nothing else.
+
+        Setting raises ``ConfigError`` unless it is a whole number from 0 on.
+        """
+        return self._overhead_tokens
+
+    @overhead_tokens.setter
+    def overhead_tokens(self, tokens: int) -> None:
+        require_int("overhead_tokens", tokens, at_least=0)
+        self._overhead_tokens = tokens
 
     @property
     def counted_tokens(self) -> int:

@@ -18,11 +18,11 @@ from ctxfs.context.history.decisions import key_of
 from ctxfs.context.history.history import History
 from ctxfs.context.history.parts import Part, plain_content
 from ctxfs.errors import CtxfsError
-from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.records import Decided
+from ctxfs.testing.pricing import pricing_on
 from ctxfs.tools.materialization import Materialize
 
 __all__ = ["Played", "Rewritten", "Violation", "play", "rewritten_parts"]
@@ -81,9 +81,7 @@ class _Play:
         self.root_path = root_path
         self.settings: dict[str, Any] = {
             "keep_recent": self.draw.choice((None, {"t0": 1})),
-            "pricing": EvictionPricing(
-                parameters=EvictionParameters(read_back_weight=0.2, max_loss=10.0), clock=self.now
-            ),
+            "pricing": pricing_on(self.now, parameters=EvictionParameters(read_back_weight=0.2, max_loss=10.0)),
             "window": self.draw.choice((None, None, 8_000, 60_000)),
             "materialize": Materialize(max_inline_chars=self.draw.choice((500, 10_000))),
         }

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import anyio
 import anyio.abc
@@ -66,29 +66,30 @@ _DESCRIPTION = (
 @names_settings(
     {
         "max_timeout_s": "the model may ask for up to 600 seconds, or timeout_s if that is more",
+        "max_output_bytes": "a command that prints more than 256 MiB is ended; let it write to a file, as in make >log",
         "shell": 'commands are run by bash; for another shell, let the command begin with it, as in zsh -c "..."',
     }
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bash:
-    """The settings of the Bash tool.
+    """The settings of the Bash tool. A command that prints more than 256 MiB is ended; its output until then is kept.
 
     cwd: where commands run; None means where the agent runs.
     env: the whole environment of commands; None passes the agent's own environment, with its secrets.
     timeout_s: how long a command may run, in seconds, unless the model asks for another time. It may ask for up to
         600 seconds, or for as much as this if that is more.
-    max_output_bytes: how much one command may print, in bytes. A command that prints more is ended; its output until
-        then is kept, and the result and the record say so. None means no bound.
     allow_unapproved: True runs commands without approval.
 
     Raises:
-        ConfigError: the time-out is not positive; a bound on the output is not a whole number of at least 1.
+        ConfigError: the time-out is not positive.
     """
+
+    max_output_bytes: ClassVar[int] = 256 * 1024 * 1024
+    """A command that never stops printing would fill the disk; no build and no test suite prints as much as this."""
 
     cwd: str | Path | None = None
     env: Mapping[str, str] | None = None
     timeout_s: float = 120.0
-    max_output_bytes: int | None = 256 * 1024 * 1024
     allow_unapproved: bool = False
 
     def __post_init__(self) -> None:
@@ -100,9 +101,6 @@ class Bash:
         require_bool("allow_unapproved", self.allow_unapproved)
         if not 0 < self.timeout_s < math.inf:
             raise ConfigError(f"timeout_s is {self.timeout_s}: use more than 0 seconds, and not infinity")
-        bound: object = self.max_output_bytes
-        if bound is not None and (not isinstance(bound, int) or isinstance(bound, bool) or bound < 1):
-            raise ConfigError(f"max_output_bytes is {bound!r}: use a whole number of at least 1, or None for no bound")
 
     @property
     def max_timeout_s(self) -> float:
@@ -278,8 +276,6 @@ class _Command:
 
     def _bounded(self, data: bytes) -> bytes:
         """As much of ``data`` as may still be stored."""
-        if self._room is None:
-            return data
         self._printed_too_much = len(data) > self._room
         data = data[: self._room]
         self._room -= len(data)

@@ -68,9 +68,8 @@ _TIMEOUT = httpx2.Timeout(None, connect=30.0)
 _SHADOW_TIMEOUT_S = 120.0
 """The program may have ended: nothing waits for a reply much longer than most take."""
 
-_ELSEWHERE: Mapping[str, Any] = {"read_tool": "context_read", "lease_wait_s": 40.0}
-"""Settings for sessions that are not in a directory: the program's tools cannot open their files, and waiting out the
-30 s lease of a killed proxy costs less than a request that misses the prompt cache."""
+_ELSEWHERE: Mapping[str, Any] = {"read_tool": "context_read"}
+"""Settings for sessions that are not in a directory: the program's tools cannot open their files."""
 
 
 class _Forwarded(StreamingResponse):

@@ -35,7 +35,7 @@ _RETRY = RetryPolicy()
     {
         "cache": "cache_ttl=None sets no breakpoints",
         "max_retries": "give retry=RetryPolicy(max_retries=...)",
-        "sleep": "give retry=RetryPolicy(sleep=...)",
+        "sleep": "give retry=RetryPolicy(base_delay_s=0)",
     }
 )
 class ChatAnthropic:

@@ -39,7 +39,7 @@ _log = logging.getLogger("ctxfs.agent")
 
 
 @names_settings(
-    {"max_retries": "give retry=RetryPolicy(max_retries=...)", "sleep": "give retry=RetryPolicy(sleep=...)"}
+    {"max_retries": "give retry=RetryPolicy(max_retries=...)", "sleep": "give retry=RetryPolicy(base_delay_s=0)"}
 )
 class ChatOpenAI:
     """A model behind the Chat Completions API, streaming, with retries; needs the extra ``openai``.

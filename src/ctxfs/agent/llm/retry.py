@@ -11,7 +11,6 @@ import anyio
 
 from ctxfs.errors import (
     AuthenticationFailed,
-    ConfigError,
     ConnectionFailed,
     InvalidRequest,
     ModelError,
@@ -52,45 +51,44 @@ _INVALID = re.compile(
 _JITTER = 0.25
 """At most this part of a delay is taken off by chance, so that clients refused together do not come back together."""
 
+_LONGEST = 60
+"""The delay doubles up to so many times the first one: from half a second to 30 seconds, which outlasts an overload."""
+
 _MAX_RETRY_AFTER_S = 60.0
 """The longest wait, in seconds, that a provider may ask for: after a longer one it is asked again too early."""
 
 
 @names_settings(
     {
-        "jitter": "up to a quarter of each delay is taken off by chance; give base_delay_s and max_delay_s",
+        "jitter": "up to a quarter of each delay is taken off by chance; give base_delay_s",
         "rng": "chance comes from the module random; random.seed(...) makes it repeatable",
-        "max_retry_after_s": "Retry-After counts up to 60 seconds; give max_delay_s for the other delays",
+        "max_retry_after_s": "Retry-After counts up to 60 seconds; give base_delay_s for the other delays",
+        "max_delay_s": "the delay doubles from base_delay_s up to 60 times that; give base_delay_s",
+        "sleep": "base_delay_s=0 waits only where the provider asks for it",
     }
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """How often and when a failed call is made again.
 
-    ``max_retries``: 0 never retries. The delay doubles from ``base_delay_s`` up to ``max_delay_s``, and up to a quarter
+    ``max_retries``: 0 never retries. The delay doubles from ``base_delay_s`` up to 60 times that, and up to a quarter
     of it is taken off by chance. The provider's Retry-After counts instead where it is longer, up to 60 seconds.
-    ``sleep`` waits for a number of seconds, on asyncio and on trio.
 
     Raises:
-        ConfigError: a number below 0, or a ``sleep`` that is not a function.
+        ConfigError: a number below 0, or no number.
 
     """
 
     max_retries: int = 4
     base_delay_s: float = 0.5
-    max_delay_s: float = 30.0
-    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
     def __post_init__(self) -> None:
         require_int("max_retries", self.max_retries, at_least=0)
-        for name in ("base_delay_s", "max_delay_s"):
-            require_number(name, getattr(self, name), at_least=0)
-        if not callable(self.sleep):
-            raise ConfigError(f"sleep is {self.sleep!r}: use a coroutine function of seconds")
+        require_number("base_delay_s", self.base_delay_s, at_least=0)
 
     def delay_s(self, attempt: int, retry_after_s: float | None) -> float:
         """The seconds to wait after the failed ``attempt`` (1-based)."""
-        delay = min(self.base_delay_s * 2.0 ** min(attempt - 1, 30), self.max_delay_s)
+        delay = min(self.base_delay_s * 2.0 ** min(attempt - 1, 30), self.base_delay_s * _LONGEST)
         delay *= 1 - _JITTER * random.random()  # noqa: S311 - no secret depends on it
         return max(delay, min(retry_after_s or 0.0, _MAX_RETRY_AFTER_S))
 
@@ -151,9 +149,14 @@ def broken(reason: str | Exception) -> AttemptFailed:
 
 
 async def retrying(
-    attempt: Callable[[], AsyncGenerator[T, None]], policy: RetryPolicy
+    attempt: Callable[[], AsyncGenerator[T, None]],
+    policy: RetryPolicy,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
 ) -> AsyncGenerator[T | Retrying, None]:
     """What ``attempt()`` yields; when it raises ``AttemptFailed``, a ``Retrying`` event, a wait and another attempt.
+
+    ``sleep`` waits for a number of seconds, for tests.
 
     Raises:
         ModelError: the failure cannot be retried, or the retries are used up.
@@ -175,7 +178,7 @@ async def retrying(
         else:
             return
         yield Retrying(attempt=number, delay_s=delay_s, reason=reason)
-        await policy.sleep(delay_s)
+        await sleep(delay_s)
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:

@@ -50,17 +50,29 @@ _TRIES = 5
 _BILLS = 10
 """Bills are written with the next decision, or when there are this many of them."""
 
+_WAIT_S = 10.0
+"""For how many seconds a use waits while another process writes: a write takes far less, and a caller is kept by it."""
+
+WAIT_ELSEWHERE_S = 40.0
+"""Outside of a directory: a killed writer's lease holds for 30 s, and waiting it out costs less than a request that
+misses the prompt cache."""
+
 _NOTHING = Decision(contents=(), decided=())
 
 
 class HistoryCore:
     """The work of a ``History``, in the calling thread; every method but ``close`` must be called inside ``used``.
 
+    ``wait_s``: for how many seconds to wait while another process writes; None: as above.
+
     ``fs`` is the session; nothing is read or written before the first use.
     """
 
-    def __init__(self, fs: SharedFileSystem, settings: HistorySettings) -> None:
+    def __init__(self, fs: SharedFileSystem, settings: HistorySettings, *, wait_s: float | None = None) -> None:
         self.fs = fs
+        if wait_s is None:
+            wait_s = WAIT_ELSEWHERE_S if fs.stores.directory is None else _WAIT_S
+        self._wait_s = wait_s
         self._settings = settings
         self._warned_of_keep_recent = False
         self._lock = threading.RLock()
@@ -68,7 +80,7 @@ class HistoryCore:
 
     def _begin(self) -> None:
         """Hold nothing, as before the first use."""
-        self._files = SessionFiles(self.fs, wait_s=self._settings.lease_wait_s)
+        self._files = SessionFiles(self.fs, wait_s=self._wait_s)
         self._decisions = Decisions()
         self._branches: dict[str, Branch] = {}
         self._sources: dict[str, ContentRange] = {}

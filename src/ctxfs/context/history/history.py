@@ -52,6 +52,8 @@ _log = logging.getLogger("ctxfs.context")
         "offload_enabled": "window=None, pricing=None and no keep_recent replace nothing",
         "offload_root_path": "it is root_path here",
         "store": STORE_IS_ROOT_PATH,
+        "lease_wait_s": "it waits 10 seconds for another process, and 40 outside of a directory",
+        "clock": "seconds of the computer count",
         "offload_token_threshold": "give offload_policy=OffloadPolicy(token_threshold=...)",
         "compress_from_chars": "give layout=Layout('text', compress_from_chars=...)",
         "cache_ttl": "give pricing=EvictionPricing(cache_ttl=...)",
@@ -103,7 +105,6 @@ class History:
             keep the model's notes.
         counter: counts tokens; None means the exact o200k counter.
         on_event: called, synchronously, with an event for each replacement and for each failure to store.
-        lease_wait_s: for how many seconds to wait while another process writes; after that nothing new is replaced.
         shadow: a ``ctxfs.lab.Shadow``, which sends some rewritten requests of the methods named after APIs once more as
             they were given, and compares what the model does next. None: nothing is sent.
 
@@ -130,7 +131,6 @@ class History:
         recall: bool = False,
         counter: TokenCounter | None = None,
         on_event: Callable[[ContextEvent], None] | None = None,
-        lease_wait_s: float = 10.0,
         shadow: Callable[[Api, Body, Body, Callable[[Any], None]], None] | None = None,
     ) -> None:
         self._settings = HistorySettings(
@@ -147,7 +147,6 @@ class History:
             recall=recall,
             counter=counter,
             on_event=on_event,
-            lease_wait_s=lease_wait_s,
             shadow=shadow,
         )
         fs = SharedFileSystem(session_id, root_path=root_path, layout=self._settings.file_layout)
@@ -241,7 +240,8 @@ class History:
         Raises:
             TranscriptError: something among the parts is not one; nothing was decided.
             StorageError: the session cannot be opened.
-            SessionLocked: the session cannot be opened: another process still holds it after ``lease_wait_s``.
+            SessionLocked: the session cannot be opened: another process still holds it after 10 seconds, or 40 outside
+                of a directory.
 
         """
         require_int("overhead_tokens", overhead_tokens, at_least=0)
@@ -449,7 +449,7 @@ class History:
         Raises:
             ConfigError: ``tools`` has no tool of this name.
             InvalidToolArguments: the arguments do not validate; the message tells the model what to change.
-            SessionLocked: a note cannot be written: another process still holds the session after ``lease_wait_s``.
+            SessionLocked: a note cannot be written: another process still holds the session after such a wait.
 
         """
         with self._core.used(reads=True):

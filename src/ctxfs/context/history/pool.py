@@ -3,7 +3,6 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,8 +27,7 @@ class Histories:
         root_path: where sessions are: a directory, a URL (``s3://bucket/prefix``) or a ``SessionStores``; None means
             ``~/.agent/context``.
         max_open: the most histories that are kept open; the least recently used is closed first.
-        idle_s: after how many seconds an unused history is closed.
-        clock: gives seconds.
+        idle_s: after how many seconds an unused history is closed; 0: when another one is asked for.
         settings: the settings of every ``History``.
 
     Raises:
@@ -43,7 +41,6 @@ class Histories:
         *,
         max_open: int = 64,
         idle_s: float = 300.0,
-        clock: Callable[[], float] = time.monotonic,
         **settings: Any,
     ) -> None:
         require_int("max_open", max_open, at_least=1)
@@ -51,7 +48,6 @@ class Histories:
         self._stores = stores_at(root_path)
         self._max_open = max_open
         self._idle_s = idle_s
-        self._clock = clock
         self._settings = settings
         self._lock = threading.Lock()
         self._open: dict[str, tuple[History, float]] = {}
@@ -75,7 +71,7 @@ class Histories:
         """
         require_text("thread_id", thread_id)
         session_id = session_name(thread_id)
-        now = self._clock()
+        now = time.monotonic()
         with self._lock:
             history, _ = self._open.pop(session_id, (None, now))
             if history is None:
@@ -91,7 +87,7 @@ class Histories:
 
     def _idle(self, now: float) -> list[History]:
         """Remove and return the histories to close, the longest unused first."""
-        going = [name for name, (_, used) in self._open.items() if now - used > self._idle_s]
+        going = [name for name, (_, used) in self._open.items() if now - used >= self._idle_s]
         surplus = len(self._open) - len(going) - self._max_open
         going += [name for name in self._open if name not in going][: max(0, surplus)]
         return [self._open.pop(name)[0] for name in going]

@@ -18,7 +18,7 @@ from ctxfs.context.settings import (
     priced_at,
 )
 from ctxfs.errors import ConfigError, ToolDefinitionError
-from ctxfs.errors.checks import require_bool, require_int, require_kind, require_model, require_number
+from ctxfs.errors.checks import require_bool, require_int, require_kind, require_model
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Strategy
 from ctxfs.eviction.eager import EagerPolicy
@@ -59,7 +59,6 @@ class HistorySettings:
     recall: bool
     counter: TokenCounter | None
     on_event: Callable[[ContextEvent], None] | None
-    lease_wait_s: float
     preview_above_tokens: int | None
     shadow: Callable[[Api, Body, Body, Callable[[Any], None]], None] | None = None
     kept_branches: int = 64
@@ -76,7 +75,6 @@ class HistorySettings:
         check_keep_recent(self.keep_recent)
         require_bool("recall", self.recall)
         require_int("digest_tokens", self.digest_tokens, at_least=0)
-        require_number("lease_wait_s", self.lease_wait_s, at_least=0)
         require_model(self.model)
         require_counter(self.counter)
         require_kind("offload_policy", self.offload_policy, OffloadPolicy, "OffloadPolicy(...)")

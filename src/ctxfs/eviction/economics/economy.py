@@ -46,6 +46,7 @@ class CacheTerms:
         "rates": "give prices=Prices(...); only their ratios count",
         "terms": "give prices=Prices(...) and cache_ttl",
         "ttl_s": "give cache_ttl, such as '1h'",
+        "clock": "a subclass may say in its method now() what time it is",
     }
 )
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,7 +60,6 @@ class EvictionPricing:
         parameters: the planner's numbers.
         host_breakpoints: the program sets prompt-cache breakpoints of its own, only at the end of its requests: each
             eviction then makes the provider write everything again, so fewer pay.
-        clock: gives seconds since the epoch; the prompt cache expires by it.
 
     Raises:
         ConfigError: one of them is something else. Where it is used, ``UnsupportedCacheTtl`` is raised for a time that
@@ -70,7 +70,6 @@ class EvictionPricing:
     cache_ttl: CacheTtl | None = None
     parameters: EvictionParameters = field(default_factory=EvictionParameters)
     host_breakpoints: bool = False
-    clock: Callable[[], float] = time.time
 
     def __post_init__(self) -> None:
         require_kind("prices", self.prices, Prices, "Prices(...)")
@@ -79,8 +78,10 @@ class EvictionPricing:
         if not isinstance(self.parameters, EvictionParameters):
             raise ConfigError(f"parameters is {self.parameters!r}: use EvictionParameters(...)")
         require_bool("host_breakpoints", self.host_breakpoints)
-        if not callable(self.clock):
-            raise ConfigError(f"clock is {self.clock!r}: use a function that gives seconds")
+
+    def now(self) -> float:
+        """Seconds since the epoch, by which the prompt cache expires. A test may answer with a time of its own."""
+        return time.time()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,7 +101,7 @@ class ModelPricing:
         least = info.cached_prefix_tokens if info is not None else None
         rates = Rates.of(prices, ttl, least_cached_tokens=least or 0)
         terms = CacheTerms(rates=replace(rates, rewrites_all=pricing.host_breakpoints), ttl_s=TTL_SECONDS[ttl])
-        return cls(clock=pricing.clock, parameters=pricing.parameters, terms=terms)
+        return cls(clock=pricing.now, parameters=pricing.parameters, terms=terms)
 
 
 class SessionPricing:

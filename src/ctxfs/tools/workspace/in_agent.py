@@ -26,7 +26,7 @@ from ctxfs.tools.workspace.service import INLINE_LIMIT_CHARS, KnowledgeService
 from ctxfs.tools.workspace.tools import workspace_tools
 
 
-@names_settings()
+@names_settings({"digest_tokens": "summaries in the list have at most 200 tokens"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResultOffload:
     """Which results of an agent's tools are replaced by a ``<knowledge_list>`` before they are ever sent.
@@ -36,7 +36,6 @@ class ToolResultOffload:
         None: none by its size.
     inline_limit_chars: a result of fewer characters than this stays in the context in any case, and is stored only when
         another rule evicts it.
-    digest_tokens: the longest summary in the list, in tokens; 0 means none.
 
     A result with an image or a document stays, so that the model sees it. So does a result no larger than its list.
 
@@ -47,10 +46,9 @@ class ToolResultOffload:
     allow_list: Collection[str] = ()
     threshold_tokens: int | None = DEFAULT_THRESHOLD_TOKENS
     inline_limit_chars: int = INLINE_LIMIT_CHARS
-    digest_tokens: int = DEFAULT_BUDGET_TOKENS
 
     def __post_init__(self) -> None:
-        check_whole(0, inline_limit_chars=self.inline_limit_chars, digest_tokens=self.digest_tokens)
+        check_whole(0, inline_limit_chars=self.inline_limit_chars)
         if self.threshold_tokens is not None:
             check_whole(0, threshold_tokens=self.threshold_tokens)
         check_allow_list(self.allow_list)
@@ -86,7 +84,7 @@ class ToolResultOffload:
     ) -> Offload:
         """How ``item`` leaves; its content is ``stored`` like this."""
         summary = describe(
-            stored, budget_tokens=self.digest_tokens, counter=counter, content_tokens=item.content_tokens
+            stored, budget_tokens=DEFAULT_BUDGET_TOKENS, counter=counter, content_tokens=item.content_tokens
         )
         listed = render([(info, summary)])
         if not _is_smaller(listed, readable_text(item.message.content)):
