@@ -10,12 +10,14 @@ from typing import Any
 import anyio
 import pytest
 
-from ctxfs import Context, History, OffloadPolicy, Part
+from ctxfs import Agent, AgentConfig, Context, History, OffloadPolicy, Part, tool
+from ctxfs.agent import Telemetry
 from ctxfs.errors import ConfigError
 from ctxfs.eviction import Budget, EvictionPricing, SelectiveCompaction, Window
-from ctxfs.messages import CharsCounter, Layout
+from ctxfs.messages import TEXT, CharsCounter, Layout, ToolCall
 from ctxfs.storage.memory import MemorySessions
-from ctxfs.tools import Materialize, Materializer
+from ctxfs.testing import ScriptedModel
+from ctxfs.tools import Bash, Materialize, Materializer, ToolResultOffload
 
 STAYS = OffloadPolicy(type_enabled={"tool_result": False})
 LARGE_ONLY = OffloadPolicy(token_threshold=500)
@@ -28,6 +30,30 @@ Values = Mapping[str, tuple[Any, ...]]
 
 def nothing(*_: object) -> None:
     """What a function that only watches does."""
+
+
+async def nothing_awaited(*_: object) -> None:
+    """The same, awaited."""
+
+
+def unchanged(_: object, content: Any) -> Any:
+    """A redaction that finds nothing."""
+    return content
+
+
+def yes(_: object) -> bool:
+    """Approval."""
+    return True
+
+
+@tool("Shows a log", ephemeral=1)
+def show() -> str:
+    return LOG
+
+
+@tool("Opens a file", name="Read")
+def own_read(file_path: str) -> str:
+    return file_path
 
 
 CONTEXT: Values = {
@@ -69,6 +95,40 @@ HISTORY: Values = {
 }
 
 
+AGENT: Values = {
+    "tools": ([], [show, own_read]),
+    "system_prompt": ("Be brief.",),
+    "offload_enabled": (False,),
+    "offload_token_threshold": (300,),
+    "offload_root_path": ("directory", "memory"),
+    "offload_policy": (STAYS, LARGE_ONLY),
+    "pin_user_messages": (True,),
+    "ephemeral_keep_recent": (2,),
+    "digest_tokens": (0,),
+    "session_id": ("s",),
+    "pricing": (None,),
+    "window": (None, SMALL),
+    "preview_above_tokens": (None, 1_000),
+    "materialize": (Materialize(max_inline_chars=500), ToolResultOffload()),
+    "layout": (TEXT, Layout("envelope", compress_from_chars=100)),
+    "bash": (Bash(allow_unapproved=True),),
+    "recall": (True,),
+    "telemetry": (Telemetry(),),
+    "status_tokens": (200,),
+    "one_commit_a_turn": (True,),
+    "max_turns": (None,),
+    "read_roots": ([Path(__file__).parent],),
+    "approve": (yes,),
+    "redact": (unchanged,),
+    "on_open": (nothing_awaited,),
+    "on_close": (nothing_awaited,),
+}
+
+
+NAMED_BY = {"tools": "your tool"}
+"""How a refusal names a setting that is a list: by what is in it."""
+
+
 def exchange(number: int) -> list[dict[str, Any]]:
     call = {"type": "tool_use", "id": f"call_{number}", "name": "show", "input": {}}
     result = {"type": "tool_result", "tool_use_id": f"call_{number}", "content": LOG}
@@ -94,27 +154,47 @@ async def use_history(settings: Settings) -> None:
         await history.arewrite(parts)
 
 
+def make_agent(**settings: Any) -> None:
+    config = AgentConfig(**{"tools": [show], **settings})
+    if settings.keys() & {"tools", "status_tokens"}:  # what an Agent checks, since it knows its model and its store
+        Agent(ScriptedModel(["done"]), config)
+
+
+async def use_agent(settings: Settings) -> None:
+    turns: list[Any] = ["done"]
+    if show in settings.get("tools", [show]):
+        turns.insert(0, [ToolCall(id="call_1", name="show", arguments={})])
+    async with Agent(ScriptedModel(turns), AgentConfig(**{"tools": [show], **settings})) as agent:
+        await agent.query("go")
+
+
 Chosen = tuple[str, int]
 """A setting, and which of its values."""
 
 
 class Kind:
-    """A class with settings: how it is made, used, and told where its sessions are."""
+    """A class with settings: how it is made and used, and in which setting it is told where its sessions are."""
 
-    def __init__(self, make: Callable[..., object], use: Callable[[Settings], Awaitable[None]], values: Values) -> None:
+    def __init__(
+        self,
+        make: Callable[..., object],
+        use: Callable[[Settings], Awaitable[None]],
+        values: Values,
+        root: str = "root_path",
+    ) -> None:
         self.make = make
         self.use = use
         self.values = values
+        self.root = root
 
     def settings(self, chosen: Iterable[Chosen], directory: Path, stores: MemorySessions) -> dict[str, Any]:
         """The values that are chosen, in a directory and in stores of their own."""
         settings: dict[str, Any] = {name: self.values[name][index] for name, index in chosen}
-        settings.setdefault("root_path", stores)
-        if settings["root_path"] == "memory":
-            settings["root_path"] = stores
-        if settings["root_path"] == "directory":
-            settings["root_path"] = directory
-        settings.setdefault("counter", CharsCounter())
+        opens_files = "on_open" in settings or own_read in settings.get("tools", ())
+        place = settings.get(self.root, "directory" if opens_files else "memory")
+        settings[self.root] = directory if place == "directory" else stores
+        if self.make is not make_agent:
+            settings.setdefault("counter", CharsCounter())
         return settings
 
     def pairs(self) -> list[frozenset[Chosen]]:
@@ -126,6 +206,7 @@ class Kind:
 KINDS = {
     "Context": Kind(Context, use_context, CONTEXT),
     "History": Kind(History, use_history, HISTORY),
+    "AgentConfig": Kind(make_agent, use_agent, AGENT, "offload_root_path"),
 }
 
 
@@ -154,6 +235,7 @@ def together(kind: Kind, pairs: Iterable[frozenset[Chosen]], directory: Path) ->
         yield chosen
 
 
+@pytest.mark.filterwarnings("ignore:ephemeral_keep_recent has no effect")  # an agent without tools is no error
 @pytest.mark.parametrize("name", KINDS)
 def test_two_settings_work_together_or_are_refused_by_both_names(name: str, tmp_path: Path) -> None:
     kind = KINDS[name]
@@ -163,7 +245,7 @@ def test_two_settings_work_together_or_are_refused_by_both_names(name: str, tmp_
         if error is None:
             accepted.append(pair)
         for setting, _ in sorted(pair) if error is not None else ():
-            assert re.search(rf"\b{setting}\b", str(error)), f"{sorted(pair)}: {error}"
+            assert re.search(rf"\b{NAMED_BY.get(setting, setting)}\b", str(error)), f"{sorted(pair)}: {error}"
     for number, chosen in enumerate(together(kind, accepted, tmp_path / "refused")):
         anyio.run(kind.use, kind.settings(chosen, tmp_path / str(number), MemorySessions()))
 
@@ -171,5 +253,6 @@ def test_two_settings_work_together_or_are_refused_by_both_names(name: str, tmp_
 @pytest.mark.parametrize("name", KINDS)
 def test_every_setting_is_in_a_pair(name: str) -> None:
     kind = KINDS[name]
-    # fs takes the place of three other settings, and has a test of its own.
-    assert inspect.signature(kind.make).parameters.keys() - {"fs"} == kind.values.keys()
+    made = AgentConfig if kind.make is make_agent else kind.make
+    # fs takes the place of two other settings, and has a test of its own.
+    assert inspect.signature(made).parameters.keys() - {"fs"} == kind.values.keys()
