@@ -81,6 +81,21 @@ def test_the_server_keeps_the_history_unless_it_is_told_not_to() -> None:
                 sdk.responses.create(model="m", input=[USER], **going_on)  # type: ignore[call-overload]
 
 
+def test_a_request_refers_to_items_that_the_server_keeps() -> None:
+    with ResponsesServer([CALLS, "done", "unstored"]) as server, client(server) as sdk:
+        first = sdk.responses.create(model="m", input=[USER], tools=TOOLS)
+        calls: list[Any] = [{"type": "item_reference", "id": item.id} for item in first.output]
+        answered: list[Any] = [USER, *calls, output_of("call_001"), output_of("call_002")]
+        second = sdk.responses.create(model="m", input=answered, store=False)
+        assert second.output_text == "done"
+        with pytest.raises(openai.BadRequestError, match="No tool call found"):
+            sdk.responses.create(model="m", input=[USER, output_of("call_001")])
+        unstored: list[Any] = [USER, {"type": "item_reference", "id": second.output[0].id}]
+        with pytest.raises(openai.NotFoundError, match="not found"):
+            sdk.responses.create(model="m", input=unstored)
+    assert server.requests[1]["input"] == answered, "as it came"
+
+
 def test_failures_and_broken_streams() -> None:
     error = Failure(status=500, kind="server_error", message="no more")
     turns = [

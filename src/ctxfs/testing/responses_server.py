@@ -1,7 +1,7 @@
 """OpenAI's Responses API on loopback, following a script: its items, its events, and what the server keeps of them."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ctxfs.messages.base import Usage
@@ -19,9 +19,9 @@ class ResponsesServer(OpenAIServer):
     """Plays the turns of a script (see ``MessagesServer``) at ``url``, which ends in ``/v1``: streaming or not.
 
     A request that OpenAI would refuse is refused with its reason, kept in ``refusals``; all others are kept in
-    ``requests``. A request may go on from a reply (``previous_response_id``), unless that was made with
-    ``store=False``; conversations are unknown here. Usage counts a cache of every prefix.
-    ``context_window_tokens`` None: no prompt is too long. No key is asked for.
+    ``requests``. A request may go on from a reply (``previous_response_id``), or refer to an item of it
+    (``item_reference``), unless that was made with ``store=False``; conversations are unknown here. Usage counts a
+    cache of every prefix. ``context_window_tokens`` None: no prompt is too long. No key is asked for.
     """
 
     path = "/v1/responses"
@@ -29,13 +29,33 @@ class ResponsesServer(OpenAIServer):
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self._stored: dict[str, list[dict[str, Any]]] = {}
+        self._stored_items: dict[str, dict[str, Any]] = {}
 
     def prompt(self, request: Any) -> list[Any]:
         """The instructions, and all items, those too that the server keeps."""
         before = self._before(request) if isinstance(request, dict) else []
-        if found := violations(request, before):
+        whole = request
+        if isinstance(request, dict) and isinstance(request.get("input"), list):
+            whole = {**request, "input": self._with_stored(request["input"])}
+        if found := violations(whole, before):
             raise Refused("; ".join(found))
-        return [request.get("instructions"), *before, *_items(request["input"])]
+        return [request.get("instructions"), *before, *_items(whole["input"])]
+
+    def _with_stored(self, items: Sequence[Any]) -> list[Any]:
+        """The items, with those that the server keeps in the place of references to them."""
+        whole = []
+        for item in items:
+            if not isinstance(item, dict) or item.get("type") != "item_reference":
+                whole.append(item)
+                continue
+            stored = self._stored_items.get(str(item.get("id")))
+            if stored is None:
+                raise Refused(
+                    f"Item with id {item.get('id')!r} not found. Items are not persisted when `store` is set to false.",
+                    status=404,
+                )
+            whole.append(stored)
+        return whole
 
     def _before(self, request: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The items that the server keeps of the conversation."""
@@ -58,7 +78,9 @@ class ResponsesServer(OpenAIServer):
         whole = stop_reason in FINISH_REASONS
         output = [_output(block, f"{reply_id}_{n}") for n, block in enumerate(_blocks(message))]
         if request.get("store", True):
-            self._stored[reply_id] = [*self._before(request), *_items(request["input"]), *output]
+            given = self._with_stored(_items(request["input"]))
+            self._stored[reply_id] = [*self._before(request), *given, *output]
+            self._stored_items.update({item["id"]: item for item in output})
         return {
             "id": reply_id,
             "object": "response",
