@@ -11,7 +11,7 @@ import recording_samples as samples
 from ctxfs.cli.app import run
 from ctxfs.lab.ab.render import comparison_html
 from ctxfs.lab.ab.report import Comparison
-from ctxfs.lab.ab.results import SessionResult
+from ctxfs.lab.ab.results import Header, Results, SessionResult
 from view.chromium import watched
 from view.served import serving
 from view_session import SESSION
@@ -42,6 +42,26 @@ def test_a_recording_is_accessible(browser: Browser, tmp_path: Path) -> None:
         fits_and_is_accessible(page)
         page.goto(f"{url}recording/0/text?call=2&block=0")
         fits_and_is_accessible(page)
+
+
+def compared(file: Path) -> None:
+    with Results(file, Header(seed=0, arms=("none", "default"), repeats=1, tasks="x")) as results:
+        for task in ("port", "name"):
+            for arm in ("none", "default"):
+                note = "exit code 1: " + "no " * 60
+                results.ended(SessionResult(task=task, repeat=0, arm=arm, outcome="crashed", usd=0.2, note=note))
+
+
+def test_a_comparison_of_arms_on_the_page_is_accessible(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "tasks.results.jsonl"
+    with ThreadPoolExecutor(1) as thread:  # the browser's driver has an event loop in this one
+        thread.submit(compared, file).result()
+    with serving(tmp_path, comparisons=[file]) as url, watched(browser, url) as page:
+        page.goto(f"{url}comparison/0")
+        fits_and_is_accessible(page)
+        page.get_by_role("link", name="ctxfs", exact=True).click()
+        page.get_by_role("link", name="tasks.results.jsonl").click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("comparison of arms")
 
 
 def test_a_comparison_of_arms_is_accessible(browser: Browser, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import importlib.metadata
 import json
 import re
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from ctxfs.cli.app import run
 from ctxfs.context import History, Part
 from ctxfs.context.context import Context
 from ctxfs.errors import ConfigError
+from ctxfs.lab.ab.results import Header, Results, SessionResult
 from ctxfs.messages.base import Usage
 from ctxfs.messages.messages import AssistantMessage, UserMessage
 from ctxfs.storage import LocalSessions
@@ -335,6 +338,51 @@ def test_a_recording_shows_its_policies_side_by_side(tmp_path: Path) -> None:
         assert part.lstrip().startswith('<section id="call"')
         assert "JSON" in get(f"{url}recording/1").text
         assert get(f"{url}recording/7").status_code == 404
+
+
+def compared(file: Path) -> Path:
+    """The results of a comparison whose notes are hostile."""
+    with Results(file, Header(seed=0, arms=("none", "exact:1"), repeats=2, tasks="x")) as results:
+        for arm in ("none", "exact:1"):
+            for repeat in range(2):
+                note = "exit code 1: <script>no</script>"
+                results.ended(SessionResult(task="port", repeat=repeat, arm=arm, outcome="crashed", usd=0.5, note=note))
+    return file
+
+
+def test_a_comparison_of_arms_is_shown_with_its_sessions(tmp_path: Path) -> None:
+    with serving(tmp_path, comparisons=[compared(tmp_path / "tasks.results.jsonl")]) as url:
+        assert 'comparison/0"' in get(url).text
+        page = get(f"{url}comparison/0").text
+        assert "exact:1 solved 0 of 2, none 0; not worse by more than 5 points" in page
+        assert "port, repeat 2" in page
+        assert "&lt;script&gt;no" in page
+        assert "<script>no" not in page
+        assert 'data-label="exact:1"' in page, "a phone has no heads of columns"
+        assert get(f"{url}comparison/1").status_code == 404
+    with serving(tmp_path) as url:
+        assert get(f"{url}comparison/0").status_code == 404
+
+
+@pytest.mark.service
+def test_the_command_shows_recordings_and_comparisons_of_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    compared(folder / "tasks.results.jsonl")
+    samples.anthropic(folder / "talk.json")
+    for given, found in ((folder, "Recordings"), (folder / "tasks.results.jsonl", "comparison of arms")):
+        command = [sys.executable, "-m", "ctxfs", "view", str(given), "--no-open", "--port", "0"]
+        process = subprocess.Popen(
+            [*command, "--root", str(tmp_path)], stderr=subprocess.PIPE, text=True, encoding="utf-8"
+        )
+        try:
+            assert process.stderr is not None
+            page = get(process.stderr.readline().strip()).text
+        finally:
+            process.terminate()
+            process.communicate(timeout=HANGS_S)
+        assert found in page
+        assert "tasks.results.jsonl" in page
 
 
 def test_a_recording_says_why_a_cheaper_policy_is_not_the_default(tmp_path: Path) -> None:

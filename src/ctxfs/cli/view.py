@@ -15,6 +15,8 @@ from ctxfs.cli.options import Root, StoreUrl
 from ctxfs.cli.output import write_private
 from ctxfs.cli.session import SessionsAt, find_session, session_or_file, sessions_at, stores_of
 from ctxfs.errors import ConfigError, MissingExtra
+from ctxfs.lab.ab.compared_page import ComparedFiles
+from ctxfs.lab.ab.results import is_results
 from ctxfs.lab.recordings.discover import recordings_in
 from ctxfs.lab.replay.recorded_page import RecordedFiles
 from ctxfs.session.content.visible import visible_text as for_terminal
@@ -25,8 +27,8 @@ _Shown = Annotated[
     typer.Argument(
         metavar="SESSION|FILE",
         autocompletion=known_sessions,
-        help="A session's id, the beginning of one, or 'last' for the newest; or files and folders of recordings "
-        "(default: the list of sessions).",
+        help="A session's id, the beginning of one, or 'last' for the newest; or files and folders of recordings, "
+        "and of results of `ctxfs ab` (default: the list of sessions).",
         show_default=False,
     ),
 ]
@@ -90,9 +92,17 @@ def _serve(
 ) -> None:
     from ctxfs.view.server import ViewServer  # noqa: PLC0415 - its packages are an extra
 
-    path = f"session/{_found(place, sessions[0])}" if sessions else ""
-    server = ViewServer(stores_of(place), port, RecordedFiles(files), may_write)
-    url = f"{server.url}{path or ('recording/0' if len(files) == 1 else '')}"
+    comparisons = [file for file in files if is_results(file)]
+    recordings = [file for file in files if file not in comparisons]
+    path = ""
+    if sessions:
+        path = f"session/{_found(place, sessions[0])}"
+    elif len(files) == 1:
+        path = "comparison/0" if comparisons else "recording/0"
+    server = ViewServer(
+        stores_of(place), port, RecordedFiles(recordings), may_write, comparisons=ComparedFiles(comparisons)
+    )
+    url = f"{server.url}{path}"
     sys.stderr.write(f"{url}\nOnly this machine can open it. Ctrl+C ends it.\n")
     if opens:
         webbrowser.open(url)
@@ -128,7 +138,7 @@ async def _exported(place: SessionsAt, session_id: str, redaction: Redaction) ->
 
 
 def _sessions_and_files(shown: Sequence[str]) -> tuple[Sequence[str], Sequence[Path]]:
-    """Split arguments into sessions and recordings. A recording is a file or has a separator, which no id has."""
+    """Split arguments into sessions and files, which exist or have a separator, as no id has."""
     paths = [name for name in shown if Path(name).is_file() or os.sep in name]
     sessions = [name for name in shown if name not in paths]
     if len(sessions) > 1:

@@ -28,7 +28,7 @@ from ctxfs.version import __version__
 from ctxfs.view import security
 from ctxfs.view.overview import SORTS, chosen_rows
 from ctxfs.view.pages import Pages, static_files
-from ctxfs.view.recordings import NoRecordings, Recordings
+from ctxfs.view.recordings import Comparisons, NoComparisons, NoRecordings, Recordings
 from ctxfs.view.search import search_sessions
 from ctxfs.view.session_page import SessionPage, item_panel, number_in, session_page
 from ctxfs.view.sources import OpenSessions
@@ -54,6 +54,7 @@ class ViewApp:
         token: the first part of every path; without it nothing is shown.
         port: where the page is served; set before the first request.
         recordings: the recorded sessions that can be viewed.
+        comparisons: the comparisons of arms that can be viewed.
         may_write: the token that a request needs to change something; empty: nothing can be changed.
     """
 
@@ -61,6 +62,7 @@ class ViewApp:
     token: str
     port: int = 0
     recordings: Recordings = field(default_factory=NoRecordings)
+    comparisons: Comparisons = field(default_factory=NoComparisons)
     may_write: str = ""
     _pages: Pages = field(default_factory=Pages)
     _static: Mapping[str, tuple[bytes, str]] = field(default_factory=static_files)
@@ -81,6 +83,7 @@ class ViewApp:
             Route("/", self._answer(self._sessions)),
             Route("/search", self._answer(self._search)),
             Route("/static/{name}", self._answer(self._file)),
+            Route("/comparison/{number:int}", self._answer(self._comparison)),
             Route("/recording/{number:int}", self._answer(self._recording)),
             Route("/recording/{number:int}/timeline.json", self._answer(self._recorded_chart)),
             Route("/recording/{number:int}/text", self._answer(self._recorded_text)),
@@ -143,6 +146,7 @@ class ViewApp:
             root=self.sessions.stores.url,
             now=time.time(),
             recordings=self.recordings.names,
+            comparisons=self.comparisons.names,
         )
 
     async def _search(self, request: Request) -> Response:
@@ -168,6 +172,10 @@ class ViewApp:
             async for one in found:
                 yield self._render("found.html", one=one, kind=type(one).__name__, pattern=pattern, query=query)
         yield end
+
+    async def _comparison(self, request: Request) -> Response:
+        """A comparison of arms: what was found, and each session."""
+        return self._page("comparison.html", page=await self.comparisons.page(request.path_params["number"]))
 
     async def _recording(self, request: Request) -> Response:
         """A recorded session, and its cost under each policy."""

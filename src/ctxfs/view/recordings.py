@@ -1,4 +1,4 @@
-"""Recorded sessions on the page. Who reads and replays them gives the values that the templates show."""
+"""Recorded sessions and comparisons on the page. Who reads them gives the values that the templates show."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -42,6 +42,32 @@ class NoRecordings:
         """Raise ``ReplayFormatError``: there is no page to take a text from."""
         del page, first
         raise _none_given(f"recording with a block {block}")
+
+
+class Comparisons(Protocol):
+    """Comparisons of arms, by their number from 0."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What the list calls them, in the order of their numbers."""
+
+    async def page(self, number: int) -> Any:
+        """What is shown of a comparison.
+
+        Raises:
+            ReplayFormatError: there is no such comparison.
+            ConfigError: it cannot be read.
+        """
+
+
+class NoComparisons:
+    """No comparisons were given."""
+
+    names: Sequence[str] = ()
+
+    async def page(self, number: int) -> Any:
+        """Raise ``ReplayFormatError``."""
+        raise _none_given(f"comparison {number}")
 
 
 def _none_given(wanted: str) -> ReplayFormatError:

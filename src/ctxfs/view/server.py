@@ -9,7 +9,7 @@ import uvicorn
 from ctxfs.errors import ConfigError
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.view.app import ViewApp
-from ctxfs.view.recordings import NoRecordings, Recordings
+from ctxfs.view.recordings import Comparisons, NoComparisons, NoRecordings, Recordings
 from ctxfs.view.sources import OpenSessions
 
 DEFAULT_PORT = 7575
@@ -25,6 +25,7 @@ class ViewServer:
         port: where to serve; 0: any free port; None: ``DEFAULT_PORT``, or any free port if that is taken.
         recordings: recorded sessions that can be viewed.
         may_write: whether items can be restored and pinned, and changes undone.
+        comparisons: comparisons of arms that can be viewed.
 
     Raises:
         ConfigError: the port cannot be used.
@@ -34,12 +35,13 @@ class ViewServer:
     port: int | None = None
     recordings: Recordings = field(default_factory=NoRecordings)
     may_write: bool = False
+    comparisons: Comparisons = field(default_factory=NoComparisons)
     _token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     _listening: socket.socket = field(init=False)
     _server: uvicorn.Server = field(init=False)
 
     def __post_init__(self) -> None:
-        app = ViewApp(OpenSessions(self.stores), self._token, recordings=self.recordings)
+        app = ViewApp(OpenSessions(self.stores), self._token, recordings=self.recordings, comparisons=self.comparisons)
         app.may_write = secrets.token_urlsafe(16) if self.may_write else ""
         self._listening = _listening_on(self.port)
         app.port = self._listening.getsockname()[1]

@@ -176,7 +176,7 @@ class ChatOpenAI:
             # Refused as well: null was not the cause, and what is wrong stands in the first refusal.
             raise refused from refused.__cause__
         if refused is not None:
-            _log.warning("the server refuses null as content: calls without text get an empty one (%s)", refused)
+            _log.warning("the server refuses null as content: calls without text get an empty one (%.200s)", refused)
 
     def _url(self) -> str | None:
         return self._base_url or os.environ.get(URL_VARIABLE)

@@ -9,7 +9,7 @@ import secrets
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, get_args
@@ -22,6 +22,8 @@ with suppress(ImportError):  # not on Windows, where two starts at once are not 
     import fcntl
 
 _VERSION = 1
+_BEGINNING = b'{"kind":"comparison",'
+"""How the first line of a file begins."""
 
 Outcome = Literal["solved", "unsolved", "timeout", "crashed", "limit", "budget", "failed"]
 """How a session ended. "timeout", "crashed" (the program, or the function) and "limit" (the session's own budget) count
@@ -94,6 +96,71 @@ class SessionResult:
         return self.outcome == "solved"
 
 
+@dataclass(slots=True)
+class Played:
+    """What the lines of a file add up to.
+
+    ``open_usd``: for each call that was sent and not billed, the most that it may cost.
+    """
+
+    sessions: dict[SessionKey, SessionResult] = field(default_factory=dict)
+    open_usd: dict[tuple[Any, ...], float] = field(default_factory=dict)
+    billed_usd: float = 0.0
+
+    @property
+    def spent_usd(self) -> float:
+        """What all calls cost so far; one whose bill is not known counts with the most that it may have cost."""
+        return self.billed_usd + sum(self.open_usd.values())
+
+    def fold(self, record: Mapping[str, Any]) -> None:
+        """Take the next line. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for one that is damaged."""
+        kind = record["kind"]
+        if kind in ("sent", "billed"):
+            call = (record["task"], record["repeat"], record["arm"], record["call"], record["start"])
+            if kind == "sent":
+                self.open_usd[call] = self.open_usd.get(call, 0.0) + float(record["usd"])
+            else:
+                self.open_usd.pop(call, None)
+                self.billed_usd += float(record["usd"])
+        elif kind == "session":
+            given = {name: value for name, value in record.items() if name != "kind"}
+            result = SessionResult(**given)
+            if result.outcome not in get_args(Outcome):
+                raise ValueError(f"an unknown outcome, {result.outcome!r}")
+            self.sessions[result.key] = result
+
+
+def is_results(path: Path) -> bool:
+    """Whether a file begins as the results of a comparison do; False for one that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_BEGINNING)) == _BEGINNING
+    except OSError:
+        return False
+
+
+def read_results(path: Path) -> tuple[Header, Played]:
+    """The comparison of a file, as far as it was played; another process may be writing to it.
+
+    Raises:
+        ConfigError: the file cannot be read, is damaged, or holds no results.
+
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({reason_of(error)})") from error
+    played = Played()
+    try:
+        first, *rest = [json_codec.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+        header = Header(**{one.name: first[one.name] for one in fields(Header)})
+        for record in rest:
+            played.fold(record)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} is not a file of results ({error}): name the one that `ctxfs ab` wrote") from error
+    return replace(header, arms=tuple(header.arms)), played
+
+
 class Results:
     """The file, open for one comparison; any thread may write.
 
@@ -106,9 +173,7 @@ class Results:
         self._path = path
         self._lock = threading.Lock()
         self._start = secrets.token_hex(4)  # calls are counted from 1 on by each start
-        self._sessions: dict[SessionKey, SessionResult] = {}
-        self._open_usd: dict[tuple[Any, ...], float] = {}
-        self._billed_usd = 0.0
+        self._played = Played()
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         except OSError as error:
@@ -127,13 +192,13 @@ class Results:
         A call whose bill is not known counts with the most that it may have cost.
         """
         with self._lock:
-            return self._billed_usd + sum(self._open_usd.values())
+            return self._played.spent_usd
 
     @property
     def sessions(self) -> tuple[SessionResult, ...]:
         """The last result of each session that ended."""
         with self._lock:
-            return tuple(self._sessions.values())
+            return tuple(self._played.sessions.values())
 
     def sent(self, key: SessionKey, call: int, most_usd: float) -> None:
         """Write down that a call is about to be sent, and the most that it may cost."""
@@ -190,7 +255,7 @@ class Results:
                 return
             self._check(first, header)
             for record in rest:
-                self._fold(record)
+                self._played.fold(record)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, ConfigError):
                 raise
@@ -199,13 +264,13 @@ class Results:
     def _check(self, first: Mapping[str, Any], header: Header) -> None:
         if first.get("kind") != "comparison" or first.get("version") != _VERSION:
             raise ConfigError(f"{self._path} is not a file of results: choose another file")
-        for field in fields(Header):
-            now = getattr(header, field.name)
-            then = first[field.name]
+        for one in fields(Header):
+            now = getattr(header, one.name)
+            then = first[one.name]
             if then != (list(now) if isinstance(now, tuple) else now):
-                shown = "" if field.name in ("tasks", "command") else f" ({then!r:.60} then, {now!r:.60} now)"
+                shown = "" if one.name in ("tasks", "command") else f" ({then!r:.60} then, {now!r:.60} now)"
                 raise ConfigError(
-                    f"{self._path} was begun with other {field.name}{shown}: use the same again to go on, or another "
+                    f"{self._path} was begun with other {one.name}{shown}: use the same again to go on, or another "
                     "file of results to begin anew"
                 )
 
@@ -216,23 +281,7 @@ class Results:
                 raise ConfigError(f"{self._path} is closed")
             os.write(self._file, line)
             os.fsync(self._file)
-            self._fold(record)
-
-    def _fold(self, record: Mapping[str, Any]) -> None:
-        kind = record["kind"]
-        if kind in ("sent", "billed"):
-            call = (record["task"], record["repeat"], record["arm"], record["call"], record["start"])
-            if kind == "sent":
-                self._open_usd[call] = self._open_usd.get(call, 0.0) + float(record["usd"])
-            else:
-                self._open_usd.pop(call, None)
-                self._billed_usd += float(record["usd"])
-        elif kind == "session":
-            given = {name: value for name, value in record.items() if name != "kind"}
-            result = SessionResult(**given)
-            if result.outcome not in get_args(Outcome):
-                raise ValueError(f"an unknown outcome, {result.outcome!r}")
-            self._sessions[result.key] = result
+            self._played.fold(record)
 
 
 def _is_kept(record: Mapping[str, Any]) -> bool:
