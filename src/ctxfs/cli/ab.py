@@ -16,6 +16,7 @@ from anyio import CancelScope, to_thread
 
 from ctxfs.adapters.serve.programs import program_of, told
 from ctxfs.adapters.serve.proxy import Proxy
+from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import AsJson
 from ctxfs.cli.output import on_terminal, write_private
 from ctxfs.cli.proxy import UNREACHED, Anthropic, Command, Gemini, OpenAI, ReadingTurns, checked_url
@@ -163,7 +164,7 @@ def ab(
     shown = DEFAULT_MARGIN_POINTS if margin is None else margin
     if html is not None:
         write_private(html, comparison_html(comparison, shown))
-        sys.stderr.write(for_terminal(f"the page is in {html}\n"))
+        to_stderr(f"the page is in {html}")
     if as_json:
         text = comparison_json(comparison, shown)
     elif markdown:

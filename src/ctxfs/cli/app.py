@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from typing_extensions import override
 
 from ctxfs.cli.commands import COMMANDS, COMPLETE_VARIABLE, GROUPS, SUBCOMMANDS
+from ctxfs.cli.lines import to_stderr, wrapped
 from ctxfs.cli.pager import paged
 from ctxfs.errors import ArchiveError, ContentGone, CorruptContent, CorruptJournal, CtxfsError, NotStored
 from ctxfs.session.content.visible import visible_text as for_terminal
@@ -37,6 +38,8 @@ _BOUNDS = (
     (re.compile(r"Input should be a valid integer.*"), "use a whole number"),
 )
 """What typer says of a number, and what the rest of ctxfs says."""
+_MARGIN_COLUMNS = 2
+"""What typer leaves free at the right of each line of help; the list of commands uses it."""
 _OF_COMMANDS = ("--root", "--store", "--json")
 _UsageError: Any = typer.BadParameter.__mro__[1]  # newer versions of typer have a click of their own
 
@@ -134,7 +137,9 @@ class _Group(TyperGroup):
         for group, commands in GROUPS.items():
             heading = group
             for name, command in commands.items():
-                formatter.write(f"  {heading:11}{name:10}{command.summary}\n")
+                line = f"  {heading:11}{name:10}{command.summary}"
+                shown = wrapped(line, formatter.width + _MARGIN_COLUMNS, indent=" " * 23)
+                formatter.write(f"{shown}\n")
                 heading = ""
 
 
@@ -231,7 +236,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _reader_left()
     except (CtxfsError, OSError, typer.Abort, _UsageError) as error:
-        sys.stderr.write(for_terminal(f"ctxfs: {_message(error)}\n"))
+        to_stderr(f"ctxfs: {_message(error)}")
         return CHECK_FAILED if isinstance(error, _FAILED) else WRONG_USE
     except KeyboardInterrupt:
         if sys.stderr.isatty():

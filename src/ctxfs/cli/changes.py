@@ -1,14 +1,20 @@
 """How changes of a context are shown: what left or came back, before which call, and why."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ctxfs.cli.output import Reasons, console, print_json, table, tokens
+from rich.text import Text
+
+from ctxfs.cli.output import Reasons, console, item_names, print_json, table, tokens
 from ctxfs.cli.session import find_entry
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.timeline.changes import ItemChange, change_id
 from ctxfs.session.timeline.reading import read_timeline
+
+_COLUMNS = ("item", "what", "before call", "tokens", "undo by", "why")
+_ALL_COLUMNS = 80
+"""A terminal that is narrower than this has no room for the sizes beside the id that undoes a change."""
 
 
 async def print_history(fs: ContextFileSystem, *, as_json: bool) -> None:
@@ -18,7 +24,7 @@ async def print_history(fs: ContextFileSystem, *, as_json: bool) -> None:
     if as_json:
         print_json([change_keys(change, undone) for change in found])
         return
-    print_changes(without_settled(fs, found, undone), undone)
+    print_changes(without_settled(fs, found, undone), fs.state.ids, undone)
     if not found:
         console().print("nothing was evicted")
 
@@ -47,22 +53,25 @@ def without_settled(fs: ContextFileSystem, changes: Sequence[ItemChange], undone
     return [one if one.change in open_ or one.change in undone else replace(one, change=None) for one in changes]
 
 
-def print_changes(changes: Sequence[ItemChange], undone: Collection[str] = ()) -> None:
-    """Print a table of changes; nothing if there are none."""
+def print_changes(changes: Sequence[ItemChange], item_ids: Iterable[str], undone: Collection[str] = ()) -> None:
+    """Print a table of changes; nothing if there are none. ``item_ids``: those of all items of the session."""
     if not changes:
         return
     out = console()
     reasons = Reasons(out)
-    listed = table("item", "what", "before call", "tokens", "undo by", "why", right=("before call", "tokens"))
+    columns = _COLUMNS if out.width >= _ALL_COLUMNS else tuple(name for name in _COLUMNS if name != "tokens")
+    listed = table(*columns, right=("before call", "tokens"), whole=columns[1:-1])
+    names = item_names({*item_ids, *(change.item_id for change in changes)})
     for change in changes:
-        listed.add_row(
-            change.item_id,
-            change.what,
-            tokens(change.after_call + 1),
-            f"{change.tokens_before:,} -> {change.tokens_after:,}",
-            "(undone)" if change.change in undone else change.change or "",
-            reasons.cell(change.reason),
-        )
+        cells: dict[str, str | Text] = {
+            "item": names[change.item_id],
+            "what": change.what,
+            "before call": tokens(change.after_call + 1),
+            "tokens": f"{change.tokens_before:,} -> {change.tokens_after:,}",
+            "undo by": "(undone)" if change.change in undone else change.change or "",
+            "why": reasons.cell(change.reason),
+        }
+        listed.add_row(*(cells[name] for name in columns))
     out.print(listed)
     reasons.print_below()
 

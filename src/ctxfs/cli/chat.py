@@ -13,6 +13,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from ctxfs.agent.agent import Agent
 from ctxfs.agent.config import AgentConfig
 from ctxfs.cli.chat_output import ChatOutput, JsonLines, ReadableText
+from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.explore import exploration_tools
 from ctxfs.cli.options import Root, StoreUrl
 from ctxfs.cli.session import find_session, sessions_at, stores_of
@@ -39,7 +40,13 @@ def chat(
         Path, typer.Option("--dir", metavar="DIR", help="The directory that the model may read.")
     ] = Path(),
     session: Annotated[
-        str | None, typer.Option("--session", metavar="SESSION", help="Continue this session ('last': the newest).")
+        str | None,
+        typer.Option(
+            "--session",
+            metavar="SESSION",
+            autocompletion=known_sessions,
+            help="Continue this session ('last': the newest).",
+        ),
     ] = None,
     root: Root = None,
     store: StoreUrl = None,

@@ -1,7 +1,6 @@
 """Commands that keep a disk clean: du, check, prune and tag."""
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
@@ -10,10 +9,11 @@ import anyio
 import typer
 
 from ctxfs.cli.amounts import share_of, span_s
-from ctxfs.cli.columns import print_columns, print_line
+from ctxfs.cli.columns import print_columns
 from ctxfs.cli.completion import known_sessions
+from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl
-from ctxfs.cli.output import print_json
+from ctxfs.cli.output import print_json, print_line, session_names
 from ctxfs.cli.session import find_session, find_sessions, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
@@ -23,7 +23,6 @@ from ctxfs.session.cleanup.sessions import tag_session
 from ctxfs.session.cleanup.usage import DiskUsage, usage_by_item, usage_by_session, usage_by_tool
 from ctxfs.session.cleanup.verification import CheckedSession
 from ctxfs.session.cleanup.verification import check as check_sessions
-from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.view import figures
 
@@ -84,15 +83,17 @@ def du(
         return
     shared = sum(usage.shared_bytes for usage in found)
     sizes = ("on disk", *(["shared"] if shared else []), "contents", "uncompressed")
-    rows = [_usage_row(usage, by, shared=bool(shared)) for usage in found[:limit]]
+    named = session_names(usage.name if by is By.SESSION else usage.session_id for usage in found)
+    rows = [_usage_row(usage, by, named, shared=bool(shared)) for usage in found[:limit]]
     print_columns([str(by), *(["session"] if by is By.ITEM else []), *sizes], rows, right=sizes)
     total = sum(usage.size_bytes for usage in found) - shared
     once = ", shared files counted once" if shared else ""
     print_line(f"{figures.size(total)} in {plural(len(found), str(by))}{once}")
 
 
-def _usage_row(usage: DiskUsage, by: By, *, shared: bool) -> tuple[str, ...]:
-    names = (usage.name, usage.session_id) if by is By.ITEM else (usage.name,)
+def _usage_row(usage: DiskUsage, by: By, named: Mapping[str, str], *, shared: bool) -> tuple[str, ...]:
+    name = named.get(usage.name, usage.name)
+    names = (usage.name, named[usage.session_id]) if by is By.ITEM else (name,)
     sizes = (figures.size(usage.size_bytes), *([figures.size(usage.shared_bytes)] if shared else []))
     return (*names, *sizes, f"{usage.contents:,}", figures.size(usage.content_bytes))
 
@@ -147,12 +148,13 @@ def check(
     else:
         for one in found:
             problems = [f"{p.name}: {p.detail}" for p in one.report.problems] + ([one.error] if one.error else [])
-            sys.stdout.write("".join(for_terminal(f"{one.session_id}: {problem}\n") for problem in problems))
+            for problem in problems:
+                print_line(f"{one.session_id}: {problem}")
         bad, checked = sum(not one.ok for one in found), sum(one.report.checked for one in found)
         verdict = "all as written" if not bad else f"{bad:,} with problems"
         some = found[0].session_id if len(found) == 1 else plural(len(found), "session")
         of_all = f"{checked:,} of {plural(sum(one.contents for one in found), 'content')}"
-        sys.stdout.write(for_terminal(f"{some}: {of_all} checked, {verdict}\n"))
+        print_line(f"{some}: {of_all} checked, {verdict}")
     if not all(one.ok for one in found):
         raise typer.Exit(1)
 
@@ -227,8 +229,7 @@ def prune(
         return
     for one in done:
         for content in one.removed:
-            line = f"{one.plan.session_id} {content.item_id}: {figures.size(content.size_bytes)}, {content.reason}"
-            sys.stdout.write(for_terminal(f"{line}\n"))
+            print_line(f"{one.plan.session_id} {content.item_id}: {figures.size(content.size_bytes)}, {content.reason}")
         if one.skipped:
             print_line(f"{one.plan.session_id} is left alone: {one.skipped}", style="red")
     count, size = sum(len(one.removed) for one in done), sum(one.plan.size_bytes for one in done if not one.skipped)
@@ -272,8 +273,8 @@ def tag(
     before: tuple[str, ...] = anyio.run(partial(tag_session, session_id, root_path=stores)) if remove else ()
     now = anyio.run(partial(tag_session, session_id, add=tags or (), remove=remove or (), root_path=stores))
     for missing in sorted({*(remove or ())} - {*before, *(tags or ())}):
-        sys.stderr.write(for_terminal(f"{session_id} has no tag {missing!r}\n"))
+        to_stderr(f"{session_id} has no tag {missing!r}")
     if as_json:
         print_json({"session_id": session_id, "tags": list(now)})
     else:
-        sys.stdout.write(for_terminal(f"{session_id}: {', '.join(now) or 'no tags'}\n"))
+        print_line(f"{session_id}: {', '.join(now) or 'no tags'}")

@@ -10,7 +10,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from uuid import uuid4
 import anyio
 import typer
 
+from ctxfs.cli.lines import to_stderr, wrapped
 from ctxfs.cli.options import ROOT_VARIABLE, STORE_VARIABLE, AsJson, Root
 from ctxfs.cli.output import print_json
 from ctxfs.cli.session import sessions_directory
@@ -97,7 +97,7 @@ def doctor(
             if text:
                 sys.stdout.write(f"{_wrapped(name, text)}\n")
         for problem in report["problems"]:
-            sys.stderr.write(for_terminal(f"ctxfs: {problem}\n"))
+            to_stderr(f"ctxfs: {problem}")
     if report["problems"]:
         raise typer.Exit(1)
 
@@ -378,8 +378,5 @@ def _installed(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 def _wrapped(name: str, text: str) -> str:
     """A line for people, as wide as the terminal."""
-    width = max(shutil.get_terminal_size().columns, 4 * _NAME_COLUMNS)
-    indent = " " * _NAME_COLUMNS
-    return textwrap.fill(
-        for_terminal(f"{name:{_NAME_COLUMNS}}{text}"), width, subsequent_indent=indent, break_long_words=False
-    )
+    columns = shutil.get_terminal_size().columns
+    return wrapped(for_terminal(f"{name:{_NAME_COLUMNS}}{text}"), columns, indent=" " * _NAME_COLUMNS)

@@ -6,14 +6,13 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from ctxfs.cli.columns import print_columns, print_line
+from ctxfs.cli.columns import print_columns
 from ctxfs.cli.completion import known_items
 from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, Unasked
-from ctxfs.cli.output import print_json
-from ctxfs.cli.session import find_session, sessions_at, stores_of
+from ctxfs.cli.output import print_json, print_line
+from ctxfs.cli.session import find_item_id, find_session, sessions_at, stores_of
 from ctxfs.session.cleanup.erasing import Erasure, erase_plan
 from ctxfs.session.cleanup.erasing import erase as erase_contents
-from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.view import figures
 
 _NAMED = 4
@@ -27,7 +26,7 @@ def erase(
         typer.Argument(
             metavar="ITEM",
             autocompletion=known_items,
-            help="The items' ids, as `ctxfs ls` shows them, or the paths of their files.",
+            help="The items' ids, or the beginnings of ids, as `ctxfs ls` shows them; or the paths of their files.",
         ),
     ],
     *,
@@ -48,6 +47,7 @@ def erase(
     """
     place = sessions_at(root, store)
     stores, session_id = stores_of(place), anyio.run(find_session, place, session)
+    items = [anyio.run(find_item_id, place, session_id, item) for item in items]
     plan: Erasure = anyio.run(partial(erase_plan, session_id, items, root_path=stores))
     if not as_json:
         _print(plan)
@@ -67,18 +67,18 @@ def _print(plan: Erasure) -> None:
     rows = [(item.item_id, figures.size(item.size_bytes), item.reason) for item in plan.items]
     print_columns(["erase", "size", "why"], rows, right=("size",))
     for archive in plan.archives:
-        print_line(for_terminal(f"the archive {archive} is written again without it"))
+        print_line(f"the archive {archive} is written again without it")
     if len(quoting := plan.quoted_in) == 1:
-        print_line(for_terminal(f"{quoting[0]} quotes it, and stays: erase that too if it has to go"), style="red")
+        print_line(f"{quoting[0]} quotes it, and stays: erase that too if it has to go", style="red")
     elif quoting:
         more = f" and {len(quoting) - _NAMED:,} more (--json lists all)" if len(quoting) > _NAMED else ""
         print_line(f"{len(quoting):,} others quote it, and stay: erase them too if they have to go:", style="red")
-        print_line(for_terminal(f"  {', '.join(quoting[:_NAMED])}{more}"), style="red")
+        print_line(f"  {', '.join(quoting[:_NAMED])}{more}", style="red")
     for name in plan.other_sessions:
-        print_line(for_terminal(f"the session {name} shares it, and keeps it: erase it there too"), style="red")
+        print_line(f"the session {name} shares it, and keeps it: erase it there too", style="red")
     print_line("Not reached:")
     for what in plan.not_reached:
-        print_line(for_terminal(f"  {what}"))
+        print_line(f"  {what}")
 
 
 def _as_dict(plan: Erasure, *, erased: bool) -> dict[str, Any]:

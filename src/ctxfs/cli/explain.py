@@ -14,7 +14,7 @@ from rich.console import Console
 from ctxfs.cli.changes import change_keys, changes_of, print_changes, print_history, undone_changes, without_settled
 from ctxfs.cli.completion import known_items, known_sessions
 from ctxfs.cli.options import AsJson, Root, StoreUrl
-from ctxfs.cli.output import Reasons, console, label, print_json, table, tokens
+from ctxfs.cli.output import Reasons, console, item_names, label, print_json, print_line, table, tokens
 from ctxfs.cli.session import SessionsAt, open_session, session_or_file, sessions_at
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
@@ -93,7 +93,7 @@ def _named(recorded: RecordedSession) -> str:
 
 
 def _print_recorded(recorded: RecordedSession, out: Console) -> None:
-    out.print(label(_named(recorded), style="bold"), soft_wrap=True)
+    print_line(_named(recorded), style="bold")
     out.print(for_terminal(answer(recorded.report)))
     threads = max((item.thread for item in recorded.items), default=1)
     head = (*(("part",) if threads > 1 else ()), "call", "tool", "tokens", "after", "left", "back", "why")
@@ -158,10 +158,10 @@ async def _explain_item(fs: ContextFileSystem, explained: Explanation, given: st
         return
     out = console()
     if found is not None:
-        out.print(label(_headline(found, is_next=is_next)), style="bold", soft_wrap=True)
+        print_line(_headline(found, is_next=is_next), style="bold")
         for line in _figures(found):
             out.print(for_terminal(line))
-    print_changes(without_settled(fs, changes, undone), undone)
+    print_changes(without_settled(fs, changes, undone), fs.state.ids, undone)
 
 
 def _headline(item: ExplainedItem, *, is_next: bool) -> str:
@@ -217,7 +217,8 @@ def _as_dict(explained: Explanation) -> dict[str, Any]:
 
 
 def _print(explained: Explanation, out: Console) -> None:
-    out.print(explained.session_path, style="bold", soft_wrap=True)
+    print_line(explained.session_path, style="bold")
+    names = item_names(item.item_id for item in explained.items)
     reasons = Reasons(out)
     listed = table("item", "tool", "tokens", "of", "left", "why", right=("tokens", "of", "left"))
     for item in explained.items:
@@ -225,7 +226,7 @@ def _print(explained: Explanation, out: Console) -> None:
             continue  # the archive has a row of its own
         has_left = item.replies_since is not None
         listed.add_row(
-            item.item_id,
+            names[item.item_id],
             label(item.tool_name or (item.item_type or "")),
             tokens(item.tokens),
             tokens(item.content_tokens) if has_left else "",

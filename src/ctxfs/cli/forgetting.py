@@ -10,10 +10,10 @@ import anyio
 import typer
 
 from ctxfs.cli.amounts import size_bytes, span_s
-from ctxfs.cli.columns import print_columns, print_line
+from ctxfs.cli.columns import print_columns
 from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.options import AsJson, DryRun, Root, StoreUrl, Unasked
-from ctxfs.cli.output import print_json
+from ctxfs.cli.output import print_json, print_line, session_names
 from ctxfs.cli.session import find_sessions, sessions_at, stores_of
 from ctxfs.errors import ConfigError, SessionLocked
 from ctxfs.eviction.placeholder.lines import plural
@@ -101,7 +101,7 @@ def forget(
         _refuse_running(stores, named)
         plan = anyio.run(partial(named_plan, named, store=stores))
     if not as_json:
-        _print_plan(plan)
+        _print_plan(plan, [] if sessions else [verdict.session_id for verdict in plan.verdicts])
     done = None if dry_run or not plan.forgotten else _forgotten(plan, stores, asks=not yes)
     if as_json:
         print_json([_verdict_as_dict(verdict, done) for verdict in plan.verdicts])
@@ -128,11 +128,13 @@ def _forgotten(plan: ForgetPlan, stores: SessionStores, *, asks: bool) -> Forgot
     return anyio.run(partial(carry_out, plan, root_path=stores, by="ctxfs forget"))
 
 
-def _print_plan(plan: ForgetPlan) -> None:
+def _print_plan(plan: ForgetPlan, every: Sequence[str]) -> None:
+    """Print what is forgotten and kept; ``every``: all sessions, whose ids are then listed short."""
+    names = session_names(every)
     rows = [
         (
             "forget" if verdict.forget else "keep",
-            verdict.session_id,
+            names.get(verdict.session_id, verdict.session_id),
             datetime.fromtimestamp(verdict.changed_at).astimezone().strftime("%Y-%m-%d %H:%M"),
             figures.size(verdict.size_bytes),
             verdict.reason,

@@ -1,14 +1,15 @@
 """Commands that change a session that nobody has open: restore, undo, pin and fork."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import anyio
 import typer
 
 from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument, StoreUrl
-from ctxfs.cli.output import console, label, print_json
-from ctxfs.cli.session import SessionsAt, find_session, sessions_at, stores_of
+from ctxfs.cli.output import console, label, print_json, print_line
+from ctxfs.cli.session import SessionsAt, find_item_id, find_session, sessions_at, stores_of
 from ctxfs.session.records import Pinned, Record
 from ctxfs.session.timeline.back import Back, pinned, restored, undone, unpinned
 from ctxfs.session.timeline.bring_back import change_session
@@ -33,9 +34,8 @@ def restore(
     An agent has it when it next opens the session. It stays for ten replies of the model. A session that an agent has
     open now is refused.
     """
-    _change(
-        sessions_at(root, store), session, lambda records: restored(records, item, reason=reason), as_json, fits=False
-    )
+    decide = partial(restored, reason=reason)
+    _change(sessions_at(root, store), session, decide, item, as_json, fits=False)
 
 
 def undo(
@@ -55,7 +55,7 @@ def undo(
     Without CHANGE, the last one. Call it again to undo the change before. If the context would no longer fit its
     window, nothing is undone.
     """
-    _change(sessions_at(root, store), session, lambda records: undone(records, change), as_json)
+    anyio.run(_changed, sessions_at(root, store), session, partial(undone, change=change), as_json, True)
 
 
 def pin(
@@ -72,7 +72,7 @@ def pin(
     An evicted one comes back.
     """
     decide = unpinned if off else pinned
-    _change(sessions_at(root, store), session, lambda records: decide(records, item), as_json)
+    _change(sessions_at(root, store), session, decide, item, as_json, fits=True)
 
 
 def fork(
@@ -102,7 +102,7 @@ async def _fork(place: SessionsAt, session: str, call: int | None, new_id: str |
         keys: dict[str, Any] = {"session_id": made.session_id, "path": None if made.path is None else str(made.path)}
         print_json(keys | {"call": made.call, "shared": made.shared, "copied": made.copied, "gone": made.gone})
         return
-    console().print(label(f"{made.session_id}: continues at call {made.call}; {_files(made)}"), soft_wrap=True)
+    print_line(f"{made.session_id}: continues at call {made.call}; {_files(made)}")
 
 
 def _files(made: Forked) -> str:
@@ -112,9 +112,18 @@ def _files(made: Forked) -> str:
 
 
 def _change(
-    place: SessionsAt, session: str, decide: Callable[[Sequence[Record]], Back], as_json: bool, *, fits: bool = True
+    place: SessionsAt,
+    session: str,
+    decide: Callable[[Sequence[Record], str], Back],
+    given: str,
+    as_json: bool,
+    *,
+    fits: bool,
 ) -> None:
-    anyio.run(_changed, place, session, decide, as_json, fits)
+    """Change what is recorded of the item that ``given`` names."""
+    session_id = anyio.run(find_session, place, session)
+    item_id = anyio.run(find_item_id, place, session_id, given)
+    anyio.run(_changed, place, session_id, lambda records: decide(records, item_id), as_json, fits)
 
 
 async def _changed(

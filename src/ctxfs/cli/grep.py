@@ -1,6 +1,5 @@
 """``ctxfs grep``: search everything that sessions hold, in their contexts and out of them."""
 
-import sys
 from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
@@ -12,13 +11,13 @@ import typer
 from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.grep_all import Search, grep_all
 from ctxfs.cli.grep_output import Form, Printer
+from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.listed import listed
 from ctxfs.cli.options import Root, Since, StoreUrl
-from ctxfs.cli.output import print_json, text_keys, write
+from ctxfs.cli.output import print_json, session_names, text_keys, write
 from ctxfs.cli.session import SessionsAt, find_entry, find_session, open_known_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.messages.items import ItemType
-from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.listing.selection import Selection
 from ctxfs.text.steps import CpuBudget
 from ctxfs.tools.search.query import Query, Row
@@ -125,10 +124,13 @@ def _grep_all(place: SessionsAt, query: Query, since: float | None, *, form: For
     if stores.directory is None:
         newest = sorted(anyio.run(stores.sessions), key=lambda one: one.changed_at, reverse=True)
         named = [one.session_id for one in newest if since is None or one.changed_at >= since]
-        return grep_all(Search(stores, query, form=form, as_json=as_json), named, together=False)
-    found = Selection(since=since).of(listed(stores), lambda _: False)
+        names = session_names(one.session_id for one in newest)
+        return grep_all(Search(stores, query, form=form, as_json=as_json, names=names), named, together=False)
+    every = listed(stores)
+    found = Selection(since=since).of(every, lambda _: False)
+    names = session_names(session.session_id for session in every)
     whole = {session.session_id: session.disk_bytes for session in found if not session.is_damaged}
-    search = Search(stores.directory, query, form=form, as_json=as_json, whole=whole)
+    search = Search(stores.directory, query, form=form, as_json=as_json, names=names, whole=whole)
     large = sum(session.disk_bytes for session in found) > LARGE_BYTES or len(found) > MANY_SESSIONS
     return grep_all(search, [session.session_id for session in found], together=large and len(found) > 1)
 
@@ -146,7 +148,7 @@ async def _grep(root: SessionsAt, given: str, query: Query, item: str | None, *,
             async for one in found:
                 if isinstance(one, Problem):
                     damaged = True
-                    sys.stderr.write(for_terminal(f"ctxfs: {one.text}\n"))
+                    to_stderr(f"ctxfs: {one.text}")
                 elif not as_json:
                     write(printer.of(one))
                 elif isinstance(one, Hit) and one.line.matches:

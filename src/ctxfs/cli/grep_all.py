@@ -12,10 +12,10 @@ from typing import Any, Literal
 import anyio
 
 from ctxfs.cli.grep_output import Form, JsonPrinter, Printer
+from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.output import write
 from ctxfs.cli.session import SessionsAt, stores_of
 from ctxfs.errors import CtxfsError
-from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import without_threads
 from ctxfs.text.steps import CpuBudget
@@ -50,7 +50,7 @@ class Shown:
         elif kind == "error":
             self.damaged = True
             sys.stdout.flush()
-            sys.stderr.write(for_terminal(f"ctxfs: {data.decode('utf-8', 'replace')}\n"))
+            to_stderr(f"ctxfs: {data.decode('utf-8', 'replace')}")
         self.matched |= kind == "matched"
 
 
@@ -58,13 +58,24 @@ class Search:
     """What to do with each session. If sessions are in a directory, other processes get a copy of this."""
 
     def __init__(
-        self, place: SessionsAt, query: Query, *, form: Form, as_json: bool, whole: Mapping[str, int] | None = None
+        self,
+        place: SessionsAt,
+        query: Query,
+        *,
+        form: Form,
+        as_json: bool,
+        names: Mapping[str, str] | None = None,
+        whole: Mapping[str, int] | None = None,
     ) -> None:
-        """``whole``: the size in bytes of each session that was not damaged when last read; all others are opened."""
+        """``names``: how lines of text name a session, if not by its id.
+
+        ``whole``: the size in bytes of each session that was not damaged when last read; all others are opened.
+        """
         self._place = place
         self._query = query
         self._form = form
         self._as_json = as_json
+        self._names = names or {}
         self._whole = whole or {}
 
     def run(self, sessions: Iterable[tuple[str, _Put]]) -> None:
@@ -85,7 +96,7 @@ class Search:
         self, stores: SessionStores, session_id: str, pattern: LinePattern
     ) -> AsyncGenerator[_Piece, None]:
         """What is to be printed of a session, also what is wrong with it."""
-        printer: Printer | JsonPrinter = Printer(self._form, session_id)
+        printer: Printer | JsonPrinter = Printer(self._form, self._names.get(session_id, session_id))
         if self._as_json:
             printer = JsonPrinter(self._query, pattern, session_id)
         matcher = WholeLines(self._query, pattern)

@@ -1,7 +1,6 @@
 """Commands that look at a session's items: ls and cat."""
 
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,8 +9,21 @@ from typing import Annotated, Any
 import anyio
 import typer
 
+from ctxfs.cli.columns import print_columns
+from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument, StoreUrl
-from ctxfs.cli.output import WIDE_COLUMNS, console, in_base64, label, print_json, table, text_keys, tokens, write
+from ctxfs.cli.output import (
+    WIDE_COLUMNS,
+    console,
+    in_base64,
+    item_names,
+    on_terminal,
+    print_json,
+    print_line,
+    text_keys,
+    tokens,
+    write,
+)
 from ctxfs.cli.session import (
     SessionsAt,
     content_blocks,
@@ -27,7 +39,6 @@ from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, ToolMessage
 from ctxfs.messages.names import path_of
-from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.entries import Entry, Place, entries
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.text.jsontext import codec as json_codec
@@ -103,8 +114,9 @@ def _previews(items: Sequence[ContextItem]) -> dict[str, str]:
     return shown
 
 
-_WIDE = ("item", "type", "tool", "tokens", "of", "where", "preview")
-_NARROW = ("item", "tool or type", "tokens", "of", "where")
+_WIDE = ("item", "type", "tool", "tokens", "of", "preview", "where")
+_NARROW = ("item", "tool or type", "tokens", "of", "preview")
+"""A preview says what an item is, and a path only where: a narrow terminal has no room for both."""
 
 
 async def _ls(root: SessionsAt, session: str, chosen: _Chosen, as_json: bool) -> None:
@@ -115,29 +127,29 @@ async def _ls(root: SessionsAt, session: str, chosen: _Chosen, as_json: bool) ->
         if as_json:
             print_json([_as_dict(fs, entry) | {"preview": previews.get(entry.item_id)} for entry in found])
             for line in fs.recovery.damage_lines:
-                sys.stderr.write(for_terminal(f"ctxfs: {line}\n"))
+                to_stderr(f"ctxfs: {line}")
             return
         if every and not found:
-            sys.stderr.write(f"none of the {plural(len(every), 'item')} matches\n")
+            to_stderr(f"none of the {plural(len(every), 'item')} matches")
             return
         out = console()
-        # A path is shown whole, so that it can be copied: a narrow terminal has no room for some columns beside it.
-        shown = _WIDE if out.width >= WIDE_COLUMNS else _NARROW
-        listed = table(*shown, right=("tokens", "of"), whole=("where",))
+        shown = _WIDE if out.width >= WIDE_COLUMNS or not on_terminal() else _NARROW
+        names = item_names(entry.item_id for entry in every)
+        rows = []
         for entry in found:
             cells = {
-                "item": entry.item_id,
+                "item": names[entry.item_id],
                 "type": entry.item_type.value,
-                "tool": label(entry.tool_name or ""),
-                "tool or type": label(entry.tool_name or entry.item_type.value.removesuffix("_message")),
+                "tool": entry.tool_name or "",
+                "tool or type": entry.tool_name or entry.item_type.value.removesuffix("_message"),
                 "tokens": tokens(entry.tokens),
                 "of": tokens(entry.content_tokens) if entry.place != "context" else "",
                 "where": _where(entry),
-                "preview": label(previews.get(entry.item_id, "")),
+                "preview": previews.get(entry.item_id, ""),
             }
-            listed.add_row(*map(cells.__getitem__, shown), style="" if entry.place == "context" else "dim")
-        out.print(fs.base, style="bold", soft_wrap=True)
-        out.print(listed)
+            rows.append([cells[name] for name in shown])
+        print_line(fs.base, style="bold")
+        print_columns(shown, rows, right=("tokens", "of"), dim=[entry.place != "context" for entry in found])
         now = sum(entry.tokens for entry in every)
         without = sum(entry.content_tokens or 0 for entry in every)
         if fs.state.decisions and all(entry.item is None for entry in every):
@@ -145,7 +157,7 @@ async def _ls(root: SessionsAt, session: str, chosen: _Chosen, as_json: bool) ->
         else:
             out.print(f"the context holds {now:,} tokens; with everything in it, it would hold {without:,}")
         for line in fs.recovery.damage_lines:
-            out.print(label(line, "red"), soft_wrap=True)
+            print_line(line, style="red")
 
 
 def _where(entry: Entry) -> str:

@@ -20,8 +20,8 @@ from ctxfs.adapters.serve.clients import (
     without_wrapped,
     wrappable,
 )
-from ctxfs.cli.columns import print_line
 from ctxfs.cli.options import DryRun, Unasked
+from ctxfs.cli.output import print_line
 from ctxfs.errors import ConfigError
 from ctxfs.session.content.visible import visible_text as for_terminal
 
@@ -151,7 +151,7 @@ def _write(path: Path, text: str) -> None:
 def _agreed(path: Path, before: str, after: str, *, dry_run: bool, yes: bool) -> bool:
     """Show the change, and ask; whether it is to be made. Raises ``typer.Abort`` for a no."""
     for line in _difference(path, before, after):
-        print_line(for_terminal(line))
+        sys.stdout.write(f"{for_terminal(line)}\n")
     if dry_run:
         return False
     if not yes:

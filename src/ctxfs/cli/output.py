@@ -5,7 +5,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ctxfs.cli import pager
+from ctxfs.cli.lines import short_ids, wrapped
 from ctxfs.errors import ConfigError
 from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.storage.failures import reason_of
@@ -25,6 +26,8 @@ from ctxfs.text.jsontext.write_stream import has_surrogates
 _PIPE_COLUMNS = 1_000
 WIDE_COLUMNS = 110
 """From this width on, a table has room for a column of sentences."""
+_WHOLE_SESSION, _WHOLE_ITEM = 30, 16
+"""Ids of up to so many characters are never shortened: those that ctxfs makes for a session, and for an item."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -69,17 +72,25 @@ class _Console(Console):
 
 
 class _Table(Table):
-    """A table whose first column, the names of its rows, is never cut, nor are those in ``whole``."""
+    """A table whose first column has the names of its rows; see ``table``."""
 
     def __init__(self, whole: Collection[str], **settings: Any) -> None:
         super().__init__(**settings)
         self._whole = whole
+        self._most = console().width // 4
 
     def add_row(self, *cells: Any, **settings: Any) -> None:
         super().add_row(*cells, **settings)
         for number, (column, cell) in enumerate(zip(self.columns, cells, strict=True)):
-            if not number or column.header in self._whole:
-                column.no_wrap, column.min_width = True, max(column.min_width or 0, cell_len(str(cell)))
+            header = str(column.header)
+            least = cell_len(str(cell))
+            if not number:
+                least = min(least, self._most)
+                column.max_width = self._most
+            elif header not in self._whole:
+                continue
+            column.no_wrap = True
+            column.min_width = max(column.min_width or 0, least)
 
 
 class Reasons:
@@ -101,12 +112,44 @@ class Reasons:
             self._out.print(label(f"({number}) {reason}"))
 
 
-def table(*columns: str, right: Sequence[str] = (), whole: Collection[str] = (), boxed: bool = False) -> Table:
-    """An empty table with these columns; those in ``right`` hold numbers, those in ``whole`` are never cut."""
+def table(
+    *columns: str,
+    right: Sequence[str] = (),
+    whole: Collection[str] = (),
+    boxed: bool = False,
+) -> Table:
+    """An empty table with these columns.
+
+    The first one, the names of the rows, takes at most a quarter of the terminal. Those in ``right`` hold numbers, and
+    those in ``whole`` are never cut.
+    """
     made = _Table(whole, box=ROUNDED if boxed else SIMPLE_HEAD, pad_edge=boxed, header_style="bold", show_edge=boxed)
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", no_wrap=column in right)
     return made
+
+
+def print_line(text: str, *, style: str = "") -> None:
+    """Print one line of untrusted text; a terminal gets it in lines that fit, and the style."""
+    out = console()
+    shown = for_terminal(text.replace("\n", " "))
+    if on_terminal():
+        shown = wrapped(shown, out.width)
+    sys.stdout.flush()
+    out.print(Text(shown, style=style), soft_wrap=True)
+
+
+def session_names(ids: Iterable[str]) -> dict[str, str]:
+    """How the sessions of a place are listed: on a terminal by ids that are short to type, into a pipe by their ids.
+
+    ``ids``: those of all its sessions, since a beginning has to be unique among them.
+    """
+    return short_ids(ids, whole_chars=_WHOLE_SESSION) if on_terminal() else {one: one for one in ids}
+
+
+def item_names(ids: Iterable[str]) -> dict[str, str]:
+    """How the items of a session are listed, as in ``session_names``; ``ids``: those of all its items."""
+    return short_ids(ids, whole_chars=_WHOLE_ITEM) if on_terminal() else {one: one for one in ids}
 
 
 def tokens(number: int | None) -> str:

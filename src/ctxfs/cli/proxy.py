@@ -15,12 +15,13 @@ import typer
 
 from ctxfs.adapters.serve.programs import program_of, told
 from ctxfs.adapters.serve.proxy import Proxy
+from ctxfs.cli.completion import known_sessions
+from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import STORE_VARIABLE, PreviewAbove, Root, StoreUrl
 from ctxfs.cli.session import find_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 from ctxfs.lab.shadow import DEFAULT_BUDGET_USD, Sampler
-from ctxfs.session.content.visible import visible_text as for_terminal
 
 _KILLED = 128
 _NOTHING_CAME = 1
@@ -54,6 +55,7 @@ InSession = Annotated[
     typer.Option(
         "--session",
         metavar="ID",
+        autocompletion=known_sessions,
         help="Keep everything in this session, or 'last' (default: one for each conversation that requests name).",
         show_default=False,
     ),
@@ -168,7 +170,7 @@ def proxy(
         if beside_it is not None:
             beside_it.close()
     for line in (*noted, *running.savings.lines()):
-        sys.stderr.write(for_terminal(f"ctxfs: {line}\n"))
+        to_stderr(f"ctxfs: {line}")
     if running.requests == 0:
         sys.stderr.write(f"ctxfs: error: {UNREACHED}\n")
         raise typer.Exit(code or _NOTHING_CAME)

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import AsJson
 from ctxfs.cli.output import console, on_terminal, write_private
 from ctxfs.errors import ConfigError
@@ -120,7 +121,7 @@ def replay(
     _report_skipped(report.skipped, report.left_out)
     if html is not None:
         write_private(html, render_html(report))
-        sys.stderr.write(for_terminal(f"the report is in {html}\n"))
+        to_stderr(f"the report is in {html}")
     if as_json:
         _print(f"{render_json(report)}\n")
     else:
@@ -167,7 +168,7 @@ def _report_skipped(skipped: Sequence[Skipped], left_out: Sequence[Path] = ()) -
             told = f"{', '.join(path.name for path in paths[:_NAMED])} and {len(paths) - _NAMED:,} more"
         else:
             told = ", ".join(str(path) for path in paths)
-        sys.stderr.write(for_terminal(f"skipped, {reason}: {told}\n"))
+        to_stderr(f"skipped, {reason}: {told}")
 
 
 def _print(text: str) -> None:

@@ -7,6 +7,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from ctxfs.cli.lines import CUT
 from ctxfs.errors import ConfigError, ContentGone, SessionNotFound, UnknownItem
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.readable import readable_text
@@ -88,11 +89,14 @@ def stores_of(place: SessionsAt) -> SessionStores:
 async def find_session(root: SessionsAt, given: str) -> str:
     """The id of the session that ``given`` names: an id, the unique beginning of one, or "last" for the newest.
 
+    A beginning may end with the ellipsis with which lists show it.
+
     Raises:
         SessionNotFound: it names no session.
         ConfigError: it names more than one.
 
     """
+    given = given.removesuffix(CUT)
     if isinstance(root, Path):
         return await run_to_completion(lambda: _find_session(root, given))
     found = await root.sessions()
@@ -167,6 +171,7 @@ async def find_entry(fs: ContextFileSystem, given: str) -> Entry:
         ConfigError: there is more than one.
 
     """
+    given = given.removesuffix(CUT)
     if (gone := fs.state.removed.get(given)) is not None:
         raise ContentGone(given, str(gone))
     known = {entry.item_id: entry for entry in await entries(fs)}
@@ -178,6 +183,20 @@ async def find_entry(fs: ContextFileSystem, given: str) -> Entry:
                 return _archived(item)
     matching = [item_id for item_id in known if item_id.startswith(given)]
     return known[_only(given, matching, UnknownItem(given), "items")]
+
+
+async def find_item_id(root: SessionsAt, session_id: str, given: str) -> str:
+    """The id of the only item of a session that begins with ``given``; what begins none is returned as it is.
+
+    Raises ``ConfigError`` if there is more than one, and what opening the session raises.
+    """
+    given = given.removesuffix(CUT)
+    async with open_known_session(root, session_id) as fs:
+        known = [entry.item_id for entry in await entries(fs)]
+        if given in known or given in fs.state.archived:
+            return given
+    matching = [item_id for item_id in known if item_id.startswith(given)]
+    return _only(given, matching, UnknownItem(given), "items") if given and matching else given
 
 
 def _only(given: str, matching: Sequence[str], missing: Exception, what: str) -> str:

@@ -1,19 +1,18 @@
 """``ctxfs sessions``: the list of sessions."""
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
-from ctxfs.cli.columns import print_columns, print_line
+from ctxfs.cli.columns import print_columns
+from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.listed import listed
 from ctxfs.cli.options import AsJson, Root, Since, StoreUrl
-from ctxfs.cli.output import print_json, tokens
+from ctxfs.cli.output import print_json, print_line, session_names, tokens
 from ctxfs.cli.session import sessions_at, stores_of
 from ctxfs.eviction.placeholder.lines import plural
-from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.listing.selection import Selection, SortKey
 from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.storage.sessions import SessionStores, has_writer
@@ -62,9 +61,9 @@ def sessions(
             else "`ctxfs copy SESSION --to URL` brings one there"
         )
         said = none if every else f"no sessions under {stores.url}: {way}"
-        sys.stderr.write(for_terminal(f"{said}\n"))
+        to_stderr(said)
         return
-    _print(stores, found)
+    _print(stores, found, session_names(session.session_id for session in every))
 
 
 def _as_dict(stores: SessionStores, session: SessionSummary) -> dict[str, Any]:
@@ -96,8 +95,8 @@ def _as_dict(stores: SessionStores, session: SessionSummary) -> dict[str, Any]:
     }
 
 
-def _print(stores: SessionStores, found: Sequence[SessionSummary]) -> None:
-    rows = [_row(session, state=_state(stores, session)) for session in found]
+def _print(stores: SessionStores, found: Sequence[SessionSummary], names: Mapping[str, str]) -> None:
+    rows = [_row(session, names[session.session_id], state=_state(stores, session)) for session in found]
     columns = ["session", "state", "last change", "size", "tokens", "cost", "saved", "calls", "items", "stored"]
     print_columns(columns, rows, right=("size", "tokens", "cost", "saved", "calls", "items", "stored"))
     costs = [session.cost_usd for session in found if session.cost_usd is not None and session.calls]
@@ -128,9 +127,9 @@ def _state(stores: SessionStores, session: SessionSummary) -> str:
     return ", ".join([*state, *(["running"] if has_writer(stores, session.session_id) else [])])
 
 
-def _row(session: SessionSummary, *, state: str) -> tuple[str, ...]:
+def _row(session: SessionSummary, name: str, *, state: str) -> tuple[str, ...]:
     changed = datetime.fromtimestamp(session.changed_at).astimezone().strftime("%Y-%m-%d %H:%M")
-    named = (session.session_id, state, changed, figures.size(session.disk_bytes))
+    named = (name, state, changed, figures.size(session.disk_bytes))
     if session.error is not None:
         return (*named, *([""] * 6))
     cost = "" if session.cost_usd is None or not session.calls else figures.usd(session.cost_usd)

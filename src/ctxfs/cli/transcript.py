@@ -9,7 +9,7 @@ import typer
 
 from ctxfs.cli.changes import change_keys, print_changes
 from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
-from ctxfs.cli.output import console, label, on_terminal, print_json, write
+from ctxfs.cli.output import console, label, on_terminal, print_json, print_line, write
 from ctxfs.cli.session import SessionsAt, open_session, sessions_at
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
@@ -159,17 +159,18 @@ async def _diff(root: SessionsAt, session: str, first: int, last: int | None, as
         timeline = await read_timeline(fs)
         changes = timeline.changes(first, last)
         is_elsewhere = MESSAGES_ELSEWHERE in timeline.request(changes.last).not_recorded
+        item_ids = fs.state.ids
     if as_json:
         print_json(_changes_keys(changes))
         return
     out = console()
-    print_changes(changes.items)
+    print_changes(changes.items, item_ids)
     if is_elsewhere:
         which = f"call {changes.first} -> {changes.last}"
-        out.print(label(f"{which}: not recorded: {MESSAGES_ELSEWHERE}", "bold"), soft_wrap=True)
+        print_line(f"{which}: not recorded: {MESSAGES_ELSEWHERE}", style="bold")
         return
     figures = f"{changes.tokens_before:,} -> {changes.tokens_after:,} tokens"
-    out.print(label(f"call {changes.first} -> {changes.last}: {figures}", "bold"), soft_wrap=True)
+    print_line(f"call {changes.first} -> {changes.last}: {figures}", style="bold")
     if changes.first_changed is None:
         said = f"nothing that was sent has changed; {_are(changes.new_tokens)} new"
     else:

@@ -1,6 +1,5 @@
 """Commands that move sessions: export, import and copy."""
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -9,11 +8,10 @@ import anyio
 import typer
 
 from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
-from ctxfs.cli.output import print_json
+from ctxfs.cli.output import print_json, print_line
 from ctxfs.cli.session import find_session, sessions_at, sessions_directory, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
-from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.transfer.copies import copy_session
 from ctxfs.session.transfer.sessions import MAX_BYTES, MAX_FILES, Transferred, export_session, import_session
 from ctxfs.storage.urls import at_url, stores_at
@@ -104,7 +102,7 @@ def copy(
         return
     copied = f"{plural(done.files, 'file')}, {figures.size(done.size_bytes)}, now in {done.target}"
     nothing = f"{done.target} already has all of it"
-    sys.stdout.write(for_terminal(f"{done.session_id}: {copied if done.size_bytes else nothing}\n"))
+    print_line(f"{done.session_id}: {copied if done.size_bytes else nothing}")
 
 
 def _print_transferred(done: Transferred, *, as_json: bool) -> None:
@@ -113,5 +111,4 @@ def _print_transferred(done: Transferred, *, as_json: bool) -> None:
         print_json(values)
         return
     held = f"{plural(done.files, 'content')}, {figures.size(done.size_bytes)} with its journal"
-    line = f"{done.session_id}: {held}, now in {done.path}\n"
-    sys.stdout.write(for_terminal(line))
+    print_line(f"{done.session_id}: {held}, now in {done.path}")

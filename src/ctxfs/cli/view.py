@@ -11,6 +11,7 @@ import anyio
 import typer
 
 from ctxfs.cli.completion import known_sessions
+from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import Root, StoreUrl
 from ctxfs.cli.output import write_private
 from ctxfs.cli.session import SessionsAt, find_session, session_or_file, sessions_at, stores_of
@@ -19,7 +20,6 @@ from ctxfs.lab.ab.compared_page import ComparedFiles
 from ctxfs.lab.ab.results import is_results
 from ctxfs.lab.recordings.discover import recordings_in
 from ctxfs.lab.replay.recorded_page import RecordedFiles
-from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.redaction import Redaction
 
 _Shown = Annotated[
@@ -118,7 +118,7 @@ def _export(place: SessionsAt, sessions: Sequence[str], file: Path, redaction: R
         raise ConfigError(f"--export {file}: the file already exists: choose another name, or remove it first")
     text = anyio.run(_exported, place, _found(place, sessions[0]), redaction)
     write_private(file, text, new=True)
-    sys.stderr.write(for_terminal(f"the page is in {file}: look at it before you send it\n"))
+    to_stderr(f"the page is in {file}: look at it before you send it")
 
 
 def _found(place: SessionsAt, given: str) -> str:
