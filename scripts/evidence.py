@@ -123,7 +123,7 @@ class Measuring:
         done = subprocess.run(
             command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "80"}
         )
-        printed = re.sub(r"(?ms)^project  .*?(?=^check  )", "", done.stdout).rstrip()
+        printed = re.sub(r"(?ms)^project\n.*?(?=^check  )", "", done.stdout).rstrip()
         print(f"\n== {ANSWER_PAGE.name} ==\n\n{printed}\n", flush=True)
         page = ANSWER_PAGE.read_text()
         (block,) = re.findall(r"(?s)<!-- replay: billed -->\n```text\n(.*?)\n```", page)

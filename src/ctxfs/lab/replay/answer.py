@@ -34,6 +34,8 @@ _SAME: Final = 0.005
 _UNRELIABLE: Final = 0.05
 """An agent whose prompts are predicted with a larger error is marked: its recordings lack a part of what was sent."""
 _PROJECTS_SHOWN: Final = 12
+_FIGURES_COLUMNS: Final = 44
+"""What the columns of figures beside a group's name take, with their gaps."""
 
 
 class Spending:
@@ -62,6 +64,11 @@ class Spending:
         if abs(share) < _SAME:
             return "the same"
         return f"{share:.0%} less" if share >= 0 else f"{-share:.0%} more"
+
+    @property
+    def gain(self) -> str:
+        """Who gains, in a word: ``saved``, unless that is next to nothing."""
+        return "no gain" if -_SAME < self.saved_share < _GAIN else self.saved
 
 
 def favourite(report: Report) -> int:
@@ -187,12 +194,7 @@ def _without_misses(report: Report) -> str:
 def render_text(report: Report, *, width: int = 80) -> str:
     """The answer first, then who gains and who does not; policies where others than ctxfs were asked for."""
     parts = [_wrapped(answer(report), width), _wrapped(could_leave(report), width)]
-    kinds, projects = spending(report)
-    parts += [_spending_table("agent", kinds, report, width), _wrapped(_nothing_to_gain(kinds), width)]
-    if len(projects) > 1:
-        parts.append(_spending_table("project", projects[:_PROJECTS_SHOWN], report, width))
-    if len(projects) > _PROJECTS_SHOWN:
-        parts.append(f"{len(projects) - _PROJECTS_SHOWN:,} more projects are in --json and --html.")
+    parts.append(_spending_table(report, width))
     if {p.policy for p in report.policies} - {"none", "economic"}:
         columns = ("policy", "cost", "worst", "read", "missed", "output", "$", "back")
         usd = [Spending("", report.sessions, place).usd_with for place in range(len(report.policies))]
@@ -203,17 +205,27 @@ def render_text(report: Report, *, width: int = 80) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _spending_table(what: str, groups: Sequence[Spending], report: Report, width: int) -> str:
+def _spending_table(report: Report, width: int) -> str:
+    """Who gains and who does not: by agent and length, and below that by project."""
     paid = "paid" if all(s.is_billed for s in report.sessions) and not report.is_repriced else "cost"
     name = called(report.sessions[0].runs[favourite(report)].policy)
-    rows = [(_tail(g.name, width - 44), f"{g.sessions:,}", _usd(g.usd), _usd(g.usd_with), g.saved) for g in groups]
-    return _table((what, "sessions", paid, f"with {name}"[:12], ""), rows)
+    kinds, projects = spending(report)
+    rows = [_spending_row(group, width) for group in kinds]
+    if len(projects) > 1:
+        rows += [_heading(""), _heading("project")]
+        rows += [_spending_row(group, width) for group in projects[:_PROJECTS_SHOWN]]
+    if len(projects) > _PROJECTS_SHOWN:
+        rows.append(_heading(f"{len(projects) - _PROJECTS_SHOWN:,} more: --json, --html"))
+    return _table(("agent", "sessions", paid, f"with {name}"[:12], ""), rows)
 
 
-def _nothing_to_gain(kinds: Sequence[Spending]) -> str:
-    """Which sessions save next to nothing, or lose."""
-    names = [group.name for group in kinds if group.saved_share < _GAIN]
-    return f"Next to nothing to gain: {'; '.join(names)}." if names else ""
+def _spending_row(group: Spending, width: int) -> tuple[str, ...]:
+    usd = (_usd(group.usd), _usd(group.usd_with))
+    return (_tail(group.name, width - _FIGURES_COLUMNS), f"{group.sessions:,}", *usd, group.gain)
+
+
+def _heading(text: str) -> tuple[str, ...]:
+    return (text, "", "", "", "")
 
 
 def cheaper(report: Report) -> list[str]:
