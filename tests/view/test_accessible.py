@@ -1,5 +1,6 @@
 """In a real browser: recordings, buttons and exported pages at every width, in both colours; the strip of all calls."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,6 +32,25 @@ def fits_and_is_accessible(page: Page) -> None:
             assert page.evaluate("document.documentElement.scrollWidth") <= width, where
             found = Axe().run(page).response["violations"]
             assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == [], where
+
+
+def test_rows_out_of_sight_do_not_lengthen_the_page_of_a_recording(browser: Browser, tmp_path: Path) -> None:
+    messages: list[object] = [{"role": "user", "content": "What is in there?"}]
+    for number in range(60):
+        call = {"type": "tool_use", "id": f"c{number}", "name": "look", "input": {"at": number}}
+        text = f"{number}: nothing new\n" * 800
+        messages.append({"role": "assistant", "content": [call]})
+        messages.append(
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call["id"], "content": text}]}
+        )
+    file = tmp_path / "recorded.json"
+    file.write_text(json.dumps(messages))
+    with serving(tmp_path, [file]) as url, watched(browser, url, viewport={"width": 400, "height": 900}) as page:
+        page.goto(f"{url}recording/0")
+        page.locator("#chart-context canvas").wait_for()
+        assert page.locator("#item li").count() > 30
+        end = page.evaluate("document.body.getBoundingClientRect().bottom")
+        assert page.evaluate("document.documentElement.scrollHeight") <= max(end, 900) + 1
 
 
 def test_a_recording_is_accessible(browser: Browser, tmp_path: Path) -> None:
