@@ -243,7 +243,7 @@ class TestConformance(AdapterConformance):
         return ModelRequest([ToolReturnPart(part.tool, content, part.id, outcome=outcome)])
 
     def sent(self, history: History, messages: list[Any], branch: str) -> Any:
-        parameters = SimpleNamespace(function_tools=[], output_tools=[])
+        parameters = ModelRequestParameters()
         context: Any = SimpleNamespace(messages=messages, model_settings=None, model_request_parameters=parameters)
         capability: Any = CtxfsCapability(history)
         return asyncio.run(capability.prepare_model_request(SimpleNamespace(conversation_id=""), context)).messages
