@@ -273,7 +273,8 @@ def dying(name):
 
 for name in ("create", "put", "delete"):
     dying(name)
-anyio.run(lambda: erase("s", sys.argv[3:], store=ObjectSessions(open_bucket(sys.argv[1]), url=sys.argv[1], ttl_s=0)))
+stores = ObjectSessions(open_bucket(sys.argv[1]), url=sys.argv[1], ttl_s=0)
+anyio.run(lambda: erase("s", sys.argv[3:], root_path=stores))
 """
 
 

@@ -65,6 +65,7 @@ _NEVER_NONE = frozenset({"digest_tokens", "status_tokens"})
 
 _KINDS: Mapping[str, tuple[Any, str]] = {
     "system_prompt": (str, "a text"),
+    "offload_root_path": (str | Path | SessionStores, "the path of a directory, a URL or a SessionStores"),
     "session_id": (str, "a session's id"),
     "approve": (Callable, "a function of a tool call"),
     "redact": (Callable, "a function of a tool call and its result"),
