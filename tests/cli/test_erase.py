@@ -73,3 +73,20 @@ def test_an_unknown_item_is_told(ctxfs: Run) -> None:
     code, _, err = ctxfs("erase", "s", "msg_009", "--yes")
     assert code != 0
     assert "msg_009" in err
+
+
+def test_an_erased_id_is_not_taken_for_the_beginning_of_another(ctxfs: Run, tmp_path: Path) -> None:
+    """Erasing is repeated after a crash: then it must not reach the item whose id begins with that one."""
+
+    async def make() -> None:
+        async with Context("calls", root_path=tmp_path) as context:
+            await context.add({"role": "user", "content": "What do the logs say?"})
+            for call in ("c1", "c10"):
+                asked: dict[str, object] = {"type": "tool_use", "id": call, "name": "log", "input": {}}
+                answer = {"type": "tool_result", "tool_use_id": call, "content": f"the log of {call}"}
+                await context.add({"role": "assistant", "content": [asked]}, {"role": "user", "content": [answer]})
+
+    anyio.run(make)
+    for _ in range(2):
+        assert ctxfs("erase", "calls", "c1", "--yes")[0] == 0
+    assert "the log of c10" in ctxfs("cat", "calls", "c10")[1]

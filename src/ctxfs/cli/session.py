@@ -192,10 +192,9 @@ async def find_item_id(root: SessionsAt, session_id: str, given: str) -> str:
     """
     given = given.removesuffix(CUT)
     async with open_known_session(root, session_id) as fs:
-        known = [entry.item_id for entry in await entries(fs)]
-        # The id of what was erased, or archived, is not the beginning of another item's.
-        if given in known or given in fs.state.ids or given in fs.state.removed or given in fs.state.archived:
+        if given in fs.state.ids:  # also that of an item which is gone: it is not the beginning of another one
             return given
+        known = [entry.item_id for entry in await entries(fs)]
     matching = [item_id for item_id in known if item_id.startswith(given)]
     return _only(given, matching, UnknownItem(given), "items") if given and matching else given
 
