@@ -24,7 +24,7 @@ def service_log(service: str) -> str:
 
 
 def main(base_url: str) -> None:
-    with History("thread-1", root_path=tempfile.mkdtemp(), model=MODEL, keep_recent={"service_log": 1}) as history:
+    with History("thread-1", root_path=tempfile.mkdtemp(), model=MODEL) as history:
         middleware = CtxfsMiddleware(history)
         client = Anthropic(api_key="any", base_url=base_url, middleware=[middleware])
         runner = client.beta.messages.tool_runner(

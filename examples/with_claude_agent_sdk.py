@@ -33,7 +33,7 @@ async def main(folder: str) -> None:
     kept, conversation = InMemorySessionStore(), None
     async with MessagesServer([model] * 20) as server:
         for question in ("Is everything all right?", "Are you sure?"):
-            with History("thread-1", root_path=f"{folder}/sessions", keep_recent={"Bash": 1}) as history:
+            with History("thread-1", root_path=f"{folder}/sessions") as history:
                 ctxfs = CtxfsHooks(history)
                 options = ClaudeAgentOptions(
                     hooks=ctxfs.hooks,

@@ -44,7 +44,7 @@ script = [
     AIMessage("Both were served."),
 ]
 
-with Histories(tempfile.mkdtemp(), keep_recent={"service_log": 1}) as histories:
+with Histories(tempfile.mkdtemp()) as histories:
     middleware = CtxfsMiddleware(histories)
     agent = create_deep_agent(
         model=ScriptedModel(messages=iter(script)),

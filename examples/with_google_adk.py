@@ -45,7 +45,7 @@ class Script(BaseLlm):
 
 
 async def main() -> None:
-    ctxfs = CtxfsPlugin(History("thread-1", root_path=tempfile.mkdtemp(), keep_recent={"service_log": 1}))
+    ctxfs = CtxfsPlugin(History("thread-1", root_path=tempfile.mkdtemp()))
     agent = LlmAgent(name="operator", model=Script(model="script"), tools=[service_log])
     async with InMemoryRunner(app=App(name="app", root_agent=agent, plugins=[ctxfs])) as runner:
         for event in await runner.run_debug("Is everything all right?", quiet=True):

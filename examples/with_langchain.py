@@ -44,7 +44,7 @@ names = ["api", "billing", "mail"]
 script = [call(number, "service_log", service=name) for number, name in enumerate(names, 1)]
 script += [call(4, "context_grep", ref="call_1", pattern="request 1234 "), AIMessage("Every request was served.")]
 
-with Histories(tempfile.mkdtemp(), keep_recent={"service_log": 1}) as histories:
+with Histories(tempfile.mkdtemp()) as histories:
     agent = create_agent(
         model=ScriptedModel(messages=iter(script)),
         tools=[service_log],

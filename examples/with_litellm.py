@@ -55,6 +55,6 @@ script: list[Any] = [[ToolCall("service_log", {"service": name}, id=f"call_{name
 script += [[ToolCall("context_grep", {"ref": "call_api", "pattern": "request 1234 "})], "Every request was served."]
 with (
     ChatCompletionsServer(script) as stand_in,
-    History(root_path=tempfile.mkdtemp(), model="gpt-5", keep_recent={"service_log": 1}) as session,
+    History(root_path=tempfile.mkdtemp(), model="gpt-5") as session,
 ):
     print(ask(session, "Was request 1234 of the API served?", api_base=stand_in.url, api_key="any"))

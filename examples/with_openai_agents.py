@@ -27,7 +27,7 @@ async def main() -> None:
     script = [[ToolCall("service_log", {"service": name})] for name in ("api", "billing", "mail")]
     async with (
         ResponsesServer([*script, "Every request was served."]) as server,
-        History("thread-1", root_path=tempfile.mkdtemp(), keep_recent={"service_log": 1}) as history,
+        History("thread-1", root_path=tempfile.mkdtemp()) as history,
     ):
         ctxfs = CtxfsFilter(history)
         model = OpenAIResponsesModel("gpt-5", AsyncOpenAI(api_key="any", base_url=server.url))

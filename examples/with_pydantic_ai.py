@@ -31,6 +31,6 @@ def model(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
     return ModelResponse([TextPart("Every request was served.")])
 
 
-with History("thread-1", root_path=tempfile.mkdtemp(), keep_recent={"service_log": 1}) as history:
+with History("thread-1", root_path=tempfile.mkdtemp()) as history:
     agent = Agent(FunctionModel(model), tools=[service_log], capabilities=[CtxfsCapability(history)])
     print(agent.run_sync("Is everything all right?").output)

@@ -104,7 +104,7 @@ def service_log(service: str) -> str:
 
 script: list[tuple[str, dict[str, Any]]] = [("service_log", {"service": name}) for name in ("api", "billing", "mail")]
 script += [("context_list", {}), ("final_answer", {"answer": "Every request was served."})]
-with History(root_path=tempfile.mkdtemp(), keep_recent={"observation": 1}) as session:
+with History(root_path=tempfile.mkdtemp()) as session:
     agent = ToolCallingAgent(
         model=CtxfsModel(ScriptedModel(script), session),
         tools=[service_log, *(ReadTool(session, one) for one in session.tools)],

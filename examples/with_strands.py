@@ -54,6 +54,6 @@ class Script(Model):
         return {}
 
 
-with History("thread-1", root_path=tempfile.mkdtemp(), keep_recent={"service_log": 1}) as history:
+with History("thread-1", root_path=tempfile.mkdtemp()) as history:
     agent = Agent(model=Script(), tools=[service_log], plugins=[CtxfsPlugin(history)], callback_handler=None)
     print(agent("Is everything all right?"))
