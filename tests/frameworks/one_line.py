@@ -113,7 +113,7 @@ def _results(request: dict[str, Any]) -> list[str]:
     for message in request["messages"]:
         if message["role"] == "tool":
             results.append(text_of(message["content"]))
-        elif isinstance(message["content"], list):
+        elif isinstance(message.get("content"), list):  # a reply with calls may have none
             blocks = [block for block in message["content"] if block["type"] == "tool_result"]
             results += [text_of(block["content"]) for block in blocks]
     return results
