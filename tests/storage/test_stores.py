@@ -223,7 +223,7 @@ def test_a_url_names_a_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [3, LocalSessions, MemorySessions("x").store("y"), object()])
 def test_what_is_no_place_is_refused(wrong: object) -> None:
     with pytest.raises(ConfigError, match="give the path of a directory, a URL, such as"):
-        AgentConfig(offload_root_path=wrong)  # type: ignore[arg-type]
+        stores_at(wrong)  # type: ignore[arg-type]
 
 
 def test_the_store_of_one_session_is_in_no_place_of_many() -> None:
