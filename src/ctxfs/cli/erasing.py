@@ -10,7 +10,7 @@ from ctxfs.cli.columns import print_columns
 from ctxfs.cli.completion import known_items
 from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, Unasked
 from ctxfs.cli.output import print_json, print_line
-from ctxfs.cli.session import find_item_id, find_session, sessions_at, stores_of
+from ctxfs.cli.session import find_item_ids, find_session, sessions_at, stores_of
 from ctxfs.session.cleanup.erasing import Erasure, erase_plan
 from ctxfs.session.cleanup.erasing import erase as erase_contents
 from ctxfs.view import figures
@@ -47,7 +47,7 @@ def erase(
     """
     place = sessions_at(root, store)
     stores, session_id = stores_of(place), anyio.run(find_session, place, session)
-    items = [anyio.run(find_item_id, place, session_id, item) for item in items]
+    items = anyio.run(find_item_ids, place, session_id, items)
     plan: Erasure = anyio.run(partial(erase_plan, session_id, items, root_path=stores))
     if not as_json:
         _print(plan)

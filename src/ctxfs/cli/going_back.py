@@ -9,7 +9,7 @@ import typer
 
 from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import console, label, print_json, print_line
-from ctxfs.cli.session import SessionsAt, find_item_id, find_session, sessions_at, stores_of
+from ctxfs.cli.session import SessionsAt, find_item_ids, find_session, sessions_at, stores_of
 from ctxfs.session.records import Pinned, Record
 from ctxfs.session.timeline.back import Back, pinned, restored, undone, unpinned
 from ctxfs.session.timeline.bring_back import change_session
@@ -122,7 +122,7 @@ def _change(
 ) -> None:
     """Change what is recorded of the item that ``given`` names."""
     session_id = anyio.run(find_session, place, session)
-    item_id = anyio.run(find_item_id, place, session_id, given)
+    [item_id] = anyio.run(find_item_ids, place, session_id, [given])
     anyio.run(_changed, place, session_id, lambda records: decide(records, item_id), as_json, fits)
 
 

@@ -67,8 +67,7 @@ def install(
     names = [name for one in chosen for name in wrappable(parsed, one)]
     left = [name for name in names if every and not can_be_wrapped(known, parsed.servers[name])]
     for name in left:
-        line = f"{name} stays as it is: it has neither a command nor a URL for Streamable HTTP"
-        print_line(for_terminal(line))
+        print_line(f"{name} stays as it is: it has neither a command nor a URL for Streamable HTTP")
     names = [name for name in names if name not in left]
     if not names:
         print_line(f"{path}: nothing to wrap")

@@ -185,18 +185,22 @@ async def find_entry(fs: ContextFileSystem, given: str) -> Entry:
     return known[_only(given, matching, UnknownItem(given), "items")]
 
 
-async def find_item_id(root: SessionsAt, session_id: str, given: str) -> str:
-    """The id of the only item of a session that begins with ``given``; what begins none is returned as it is.
+async def find_item_ids(root: SessionsAt, session_id: str, given: Sequence[str]) -> list[str]:
+    """For each of ``given``, the id of the only item of a session that begins with it; itself if it begins none.
 
     Raises ``ConfigError`` if there is more than one, and what opening the session raises.
     """
-    given = given.removesuffix(CUT)
     async with open_known_session(root, session_id) as fs:
-        if given in fs.state.ids:  # also that of an item which is gone: it is not the beginning of another one
-            return given
+        every = fs.state.ids
         known = [entry.item_id for entry in await entries(fs)]
-    matching = [item_id for item_id in known if item_id.startswith(given)]
-    return _only(given, matching, UnknownItem(given), "items") if given and matching else given
+    found: list[str] = []
+    for name in given:
+        beginning = name.removesuffix(CUT)
+        matching = [item_id for item_id in known if beginning and item_id.startswith(beginning)]
+        # The id of an item that is gone is not the beginning of another one.
+        is_id = beginning in every or not matching
+        found.append(beginning if is_id else _only(beginning, matching, UnknownItem(beginning), "items"))
+    return found
 
 
 def _only(given: str, matching: Sequence[str], missing: Exception, what: str) -> str:

@@ -107,12 +107,11 @@ def wrapped(client: Client, name: str, entry: Entry, program: Sequence[str]) -> 
 
     Raises ``ConfigError`` if it cannot be told how the client reaches the server.
     """
-    command = entry.get("command")
-    if isinstance(command, list) and command and "args" not in entry:
-        return {**entry, "command": [*program, *_WRAP, "--", *command]}
+    if _has_words(entry):
+        return {**entry, "command": [*program, *_WRAP, "--", *entry["command"]]}
     if _has_program(entry):
-        arguments = entry.get("args", [])
-        return {**entry, "command": program[0], "args": [*program[1:], *_WRAP, "--", command, *arguments]}
+        arguments = [*program[1:], *_WRAP, "--", entry["command"], *entry.get("args", [])]
+        return {**entry, "command": program[0], "args": arguments}
     url = _url_of(client, entry)
     if url is None:
         raise ConfigError(
@@ -124,9 +123,12 @@ def wrapped(client: Client, name: str, entry: Entry, program: Sequence[str]) -> 
 
 def can_be_wrapped(client: Client, entry: Entry) -> bool:
     """Whether it can be told how the client reaches a server: by a command, or by a URL for Streamable HTTP."""
-    command = entry.get("command")
-    is_list = isinstance(command, list) and bool(command) and "args" not in entry
-    return is_list or _has_program(entry) or _url_of(client, entry) is not None
+    return _has_words(entry) or _has_program(entry) or _url_of(client, entry) is not None
+
+
+def _has_words(entry: Entry) -> bool:
+    """Whether the command and its arguments are one list."""
+    return isinstance(entry.get("command"), list) and bool(entry["command"]) and "args" not in entry
 
 
 def _has_program(entry: Entry) -> bool:

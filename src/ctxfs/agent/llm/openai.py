@@ -152,31 +152,28 @@ class ChatOpenAI:
         gateways) each takes an empty text, which in turn is refused by other gateways, and where nothing is refused a
         model's template may render it differently. Leaving the field out is refused by some of either.
         """
-        emptied = with_empty_texts(body)
-        refused: AttemptFailed | None = None
-        if not self._null_refused:
-            try:
-                async with aclosing(_call(client, body)) as events:
-                    async for event in events:
-                        yield event
-            except AttemptFailed as failure:
-                if emptied == body or not isinstance(failure.error, InvalidRequest) or "content" not in str(failure):
-                    raise
-                refused = failure
-            else:
-                return
+        sent = with_empty_texts(body) if self._null_refused else body
+        try:
+            async with aclosing(_call(client, sent)) as events:
+                async for event in events:
+                    yield event
+        except AttemptFailed as failure:
+            emptied = with_empty_texts(body)
+            if emptied == sent or not isinstance(failure.error, InvalidRequest) or "content" not in str(failure):
+                raise
+            refused = failure
+        else:
+            return
         try:
             async with aclosing(_call(client, emptied)) as events:
                 async for event in events:
                     self._null_refused = True
                     yield event
         except AttemptFailed as failure:
-            if refused is None or not isinstance(failure.error, InvalidRequest):
+            if not isinstance(failure.error, InvalidRequest):
                 raise
-            # Refused as well: null was not the cause, and what is wrong stands in the first refusal.
-            raise refused from refused.__cause__
-        if refused is not None:
-            _log.warning("the server refuses null as content: calls without text get an empty one (%.200s)", refused)
+            raise refused from refused.__cause__  # null was not the cause: the first refusal says what is wrong
+        _log.warning("the server refuses null as content: calls without text get an empty one (%.200s)", refused)
 
     def _url(self) -> str | None:
         return self._base_url or os.environ.get(URL_VARIABLE)
