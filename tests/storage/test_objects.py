@@ -21,7 +21,7 @@ from ctxfs.errors import (
 from ctxfs.storage import NewFile, SharedStore, Store
 from ctxfs.stores import Bucket, ObjectStore, open_bucket
 from ctxfs.stores.objects.row import session_prefix
-from ctxfs.stores.objects.segments import chunks_to_read
+from ctxfs.stores.objects.segments import chunks_to_read, decode
 from ctxfs.testing.shared_store_conformance import Machine, SharedStoreConformance
 from ctxfs.testing.store_conformance import StoreConformance
 from storage.buckets import Fate, MemoryBucket
@@ -334,6 +334,46 @@ def test_a_damaged_chunk_is_not_needed() -> None:
     ):
         bucket.objects[key] = damaged
         assert lines(bucket) == before
+
+
+def test_no_byte_of_a_chunk_or_segment_can_change_unnoticed() -> None:
+    """A session whose chunk is damaged is read from the segments; one whose segment is damaged is not read."""
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    for number in range(20):
+        commit(session, f"f{number}")
+    session.close()
+    before = lines(bucket)
+    (chunk,) = (key for key in bucket.objects if "/k/" in key)
+    last = max(key for key in bucket.objects if "/s/" in key)
+    for key in (chunk, last):
+        whole = bucket.objects[key]
+        for at in range(len(whole)):
+            damaged = whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :]
+            with pytest.raises(StorageError, match=key[-12:]):
+                decode(key.removeprefix(session_prefix("session")), damaged)
+    for at in (0, 40, len(bucket.objects[chunk]) - 9):
+        whole = bucket.objects[chunk]
+        bucket.objects[chunk] = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+        assert lines(bucket) == before
+        bucket.objects[chunk] = whole
+
+
+def test_an_object_in_the_place_of_another_is_not_read() -> None:
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    for number in range(70):
+        commit(session, f"f{number}")
+    before = lines(bucket)
+    chunks = sorted(key for key in bucket.objects if "/k/" in key)
+    first = bucket.objects[chunks[0]]
+    for key in chunks[1:]:
+        bucket.objects[key] = first
+        assert lines(bucket) == before
+    segments = sorted(key for key in bucket.objects if "/s/" in key)
+    bucket.objects[segments[-1]] = bucket.objects[segments[-2]]
+    with pytest.raises(StorageError, match="checksum"):
+        lines(bucket)
 
 
 def test_chunks_that_lead_furthest_are_read() -> None:

@@ -265,7 +265,7 @@ class SegmentRow:
     ) -> None:
         """Create the next segment. Raises ``Taken``, ``WriteFailed`` or ``OutcomeUnknown``."""
         key = segment_key(self.log.end)
-        data = encode(head, steps, fences)
+        data = encode(key, head, steps, fences)
         tries = 0
 
         def make() -> None:

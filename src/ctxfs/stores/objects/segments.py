@@ -15,8 +15,12 @@ and so on.
 A segment is one line of JSON, the head with the rows of its steps, followed by the bytes that these refer to. A chunk
 is one line of JSON, the head, followed by a zstd frame of the same: a line with the rows, and the bytes. Segments are
 not compressed, because contents in them are read by ranges.
+
+The head begins with a checksum of the key and of everything behind it. The journal's lines and the contents have their
+own, but nothing else would notice that a writer's epoch, a file's name or the number of a chunk's last segment changed.
 """
 
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -29,6 +33,8 @@ VERSION: Final = 1
 FIRST_CHUNK: Final = 16
 GROWTH: Final = 4
 LEVELS: Final = 8
+_SEAL: Final = b'{"crc":"%08x",'
+_SEAL_BYTES: Final = len(_SEAL % 0)
 
 
 class Located(NamedTuple):
@@ -130,46 +136,63 @@ def chunk_key(start: int, end: int) -> str:
     return f"k/{start:012d}-{end:012d}"
 
 
-def encode(head: Head, steps: Sequence[Step | Draft], fences: Iterable[int] = ()) -> bytes:
-    """Encode a segment; ``fences``: if it is whole, or the last one, those of the segments before it."""
+def encode(key: str, head: Head, steps: Sequence[Step | Draft], fences: Iterable[int] = ()) -> bytes:
+    """Encode the segment with this key; ``fences``: those of the segments before it, if it is whole or the last one."""
     row = _head_row(head)
     if head.whole:
         row["whole"] = True
     if head.whole or head.removed:
         row["fences"] = list(fences)
     rows, body = _rows(steps)
-    return b"".join([json_codec.dumps({**row, "steps": rows}), b"\n", *body])
+    return _sealed(key, {**row, "steps": rows}, body)
 
 
 def decode(key: str, data: bytes) -> Piece:
     """Decode the object under ``key``.
 
     Raises:
-        StorageError: it is not a segment or chunk, or a later version wrote it.
+        StorageError: it is not a segment or chunk, it is not the one that was written, or a later version wrote it.
     """
-    end = data.find(b"\n") + 1
     try:
-        row = json_codec.loads(data[:end])
-        if row["v"] != VERSION:
-            raise StorageError(f"{key} was written by a later version of ctxfs: install that one")
-        head = Head(
-            epoch=row["epoch"],
-            writer=row["writer"],
-            at=row["at"],
-            identity=row["session"],
-            removed=row.get("removed", False),
-            whole=row.get("whole", False),
-        )
-        covers = (row["start"], row["end"]) if "start" in row else None
-        if covers is None:
-            steps = tuple(_steps(key, row["steps"], data, end))
-        else:
-            data = frame_content(memoryview(data)[end:], row["size"])
-            end = data.find(b"\n") + 1
-            steps = tuple(_steps(key, json_codec.loads(data[:end]), data, end))
-        return Piece(head, steps, covers, tuple(row.get("fences", ())), row.get("began", 0))
+        return _piece(key, data)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise StorageError(f"{key} is not a segment of a session, or is damaged: {error!r:.80}") from error
+
+
+def _piece(key: str, data: bytes) -> Piece:
+    end = data.find(b"\n") + 1
+    row = json_codec.loads(data[:end])
+    if row["v"] != VERSION:
+        raise StorageError(f"{key} was written by a later version of ctxfs: install that one")
+    if data[:_SEAL_BYTES] != _seal(key, memoryview(data)[_SEAL_BYTES:]):
+        raise ValueError("its checksum does not match")
+    head = Head(
+        epoch=row["epoch"],
+        writer=row["writer"],
+        at=row["at"],
+        identity=row["session"],
+        removed=row.get("removed", False),
+        whole=row.get("whole", False),
+    )
+    covers = (row["start"], row["end"]) if "start" in row else None
+    if covers is None:
+        steps = tuple(_steps(key, row["steps"], data, end))
+    else:
+        data = frame_content(memoryview(data)[end:], row["size"])
+        end = data.find(b"\n") + 1
+        steps = tuple(_steps(key, json_codec.loads(data[:end]), data, end))
+    return Piece(head, steps, covers, tuple(row.get("fences", ())), row.get("began", 0))
+
+
+def _sealed(key: str, row: dict[str, Any], body: Iterable[bytes]) -> bytes:
+    """Return an object: the line of its head, with the checksum in front, and the ``body``."""
+    rest = b"".join([json_codec.dumps(row)[1:], b"\n", *body])
+    return _seal(key, rest) + rest
+
+
+def _seal(key: str, rest: bytes | memoryview) -> bytes:
+    """Return the first bytes of an object. With the key, one that was put in another's place is found out too."""
+    return _SEAL % zlib.crc32(rest, zlib.crc32(key.encode()))
 
 
 def _head_row(head: Head) -> dict[str, Any]:
@@ -314,7 +337,7 @@ class SegmentLog:
         row["fences"] = [number for number in self.fences if number >= start]
         if self.began:
             row["began"] = self.began if start else end
-        return b"".join([json_codec.dumps(row), b"\n", compressor()(content)])
+        return _sealed(chunk_key(start, end), row, [compressor()(content)])
 
 
 def _joined(steps: Iterable[Step]) -> Iterator[Step]:
