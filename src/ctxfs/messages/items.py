@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ctxfs.errors import InvalidRecord
-from ctxfs.messages.messages import Content, Message, ToolMessage, with_content
-
-_SPELLED = {str: "a text", int: "a number"}
+from ctxfs.messages.messages import Content, Message, ToolMessage
 
 
 class ItemType(StrEnum):
@@ -37,26 +35,42 @@ class ContentRange:
 
     def __post_init__(self) -> None:
         """Raise ``InvalidRecord`` for what a journal could not hold."""
-        for name, kind in (("item_id", str), ("path", str), ("first_line", int), ("last_line", int)):
-            if not isinstance(value := getattr(self, name), kind):
-                raise InvalidRecord(f"{name} of a ContentRange is {reprlib.repr(value)}: use {_SPELLED[kind]}")
+        for name in ("item_id", "path"):
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                raise InvalidRecord(f"{name} of a ContentRange is {reprlib.repr(value)}: use a text")
+        for name in ("first_line", "last_line"):
+            value = getattr(self, name)
+            if not isinstance(value, int):
+                raise InvalidRecord(f"{name} of a ContentRange is {reprlib.repr(value)}: use a number")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextItem:
     """One message of the context.
 
-    ``id`` is unique in the session, printable ASCII and safe as a file name; a tool result's id is its call id whenever
-    that is possible. ``name`` is the item's file inside the session, used when its content is stored. ``token_count``
-    counts what the model sees now (the placeholder, once ``offloaded``), ``content_tokens`` the original.
-    ``placeholder`` is the text that may replace what the model sees now, ``placeholder_tokens`` its size; None if it is
-    not written yet, or if there is none. ``offloaded``: the content is in ``offload_path`` (absolute) and the message
-    holds its placeholder. ``destroyed``: the original is no longer in the context. A compaction summary is neither; its
-    ``offload_path`` is the archive of the messages that it summarizes.
-    ``source``: the stored lines that the result repeats. ``label`` is a skill prompt's name, else None. ``trimmed``:
-    the positions of the calls of a reply whose large arguments were evicted. ``damaged``: what is wrong with the file
-    of the content, which the message says instead of it; None if the content is whole. ``pinned``: it stays, whatever
-    rule evicts others. ``full_bytes``: the size of what the content is only the beginning of; 0: it is all of it.
+    Args:
+        id: unique in the session, printable ASCII and safe as a file name; a tool result has its call's id whenever
+            that is possible.
+        item_type: what it is.
+        message: what the model sees now.
+        name: its file inside the session, used when its content is stored.
+        token_count: the tokens of what the model sees now: of the placeholder, once the item is ``offloaded``.
+        content_tokens: the tokens of the original.
+        placeholder: the text that may replace what the model sees now; None if it is not written yet, or there is none.
+        placeholder_tokens: the tokens of ``placeholder``.
+        offloaded: the content is in ``offload_path``, and the message holds its placeholder.
+        destroyed: the original is no longer in the context.
+        offload_path: the file of the content, absolute; None if it is in no file. A compaction summary is neither
+            offloaded nor destroyed, and names here the archive of the messages that it summarizes.
+        source: the stored lines that the result repeats; None if it is not a read-back.
+        label: a skill prompt's name, else None.
+        trimmed: the positions of the calls of a reply whose large arguments were evicted.
+        damaged: what is wrong with the file of the content, which the message says instead of it; None if the content
+            is whole.
+        is_data: the content is the JSON of data that a tool returned.
+        pinned: it stays, whatever rule evicts others.
+        full_bytes: the size of the output of which the content is only the beginning; 0: the content is all of it.
     """
 
     id: str
@@ -90,7 +104,7 @@ class ContextItem:
 
     def with_content(self, content: Content) -> "ContextItem":
         """The item with other content, and everything else as it is."""
-        return replace(self, message=with_content(self.message, content))
+        return replace(self, message=replace(self.message, content=content))
 
     def offloaded_to(
         self,
@@ -107,14 +121,10 @@ class ContextItem:
         ``path`` None: only a part of it is in files. ``destroyed``, ``trimmed``: see the fields. ``later``: the
         placeholder that may replace ``content`` one day, and its tokens; None: the one that the item has.
         """
-        if isinstance(self.message, ToolMessage):
-            message: Message = replace(self.message, content=content, offloaded=path is not None, offload_path=path)
-        else:
-            message = with_content(self.message, content)
         placeholder, placeholder_tokens = later or (self.placeholder, self.placeholder_tokens)
         return replace(
             self,
-            message=message,
+            message=_message_in(self.message, path, content),
             placeholder=placeholder,
             placeholder_tokens=placeholder_tokens,
             token_count=tokens,
@@ -126,12 +136,9 @@ class ContextItem:
 
     def restored(self, content: Content) -> "ContextItem":
         """The item with its own content again."""
-        message = with_content(self.message, content)
-        if isinstance(message, ToolMessage):
-            message = replace(message, offloaded=False, offload_path=None)
         return replace(
             self,
-            message=message,
+            message=_message_in(self.message, None, content),
             token_count=self.content_tokens,
             offloaded=False,
             destroyed=False,
@@ -147,3 +154,10 @@ class ContextItem:
         if isinstance(message, ToolMessage) and message.offload_path is not None:
             message = replace(message, offload_path=path)
         return replace(self, message=message, offload_path=path)
+
+
+def _message_in(message: Message, path: str | None, content: Content) -> Message:
+    """The message with other content; a tool result also says that its own is in the file ``path``, or in none."""
+    if isinstance(message, ToolMessage):
+        return replace(message, content=content, offloaded=path is not None, offload_path=path)
+    return replace(message, content=content)

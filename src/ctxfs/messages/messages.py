@@ -64,7 +64,9 @@ def to_plain(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is None or isinstance(value, type | Mapping):
         return value
-    return dump(mode="json", by_alias=True, exclude_unset=True, exclude=getattr(value, "__api_exclude__", None))
+    # What an SDK added for its caller, such as the parsed output of a text block: its provider would refuse it.
+    not_sent = getattr(value, "__api_exclude__", None)
+    return dump(mode="json", by_alias=True, exclude_unset=True, exclude=not_sent)
 
 
 def check_content(content: Any) -> Content:
@@ -162,22 +164,6 @@ MessageLike = Message | Mapping[str, Any] | SdkModel
 """One of our messages, or one of the Messages API: as a plain dict, or as its SDK gives it."""
 
 
-def with_content(message: Message, content: Content) -> Message:
-    """Return the message with other content, and everything else as it is."""
-    match message:
-        case ToolMessage():
-            return ToolMessage(
-                tool_call_id=message.tool_call_id,
-                tool_name=message.tool_name,
-                content=content,
-                is_error=message.is_error,
-                offloaded=message.offloaded,
-                offload_path=message.offload_path,
-            )
-        case _:
-            return type(message)(content)
-
-
 def check_message(message: Any) -> Message:
     """Return ``message``, one of ours, as a resumed session gives it back: blocks as a tuple, None for a flag as False.
 
@@ -186,17 +172,20 @@ def check_message(message: Any) -> Message:
     if not isinstance(message, Message) or type(message) not in get_args(Message):
         raise ValueError(f"not a message: {reprlib.repr(message)}")
     content = check_content(message.content)
-    if not isinstance(message, ToolMessage):
-        return message if content is message.content else replace(message, content=content)
-    path = message.offload_path
-    return ToolMessage(
-        tool_call_id=check_name(message.tool_call_id, "tool_call_id"),
-        tool_name=check_name(message.tool_name, "tool_name"),
-        content=content,
-        is_error=check_flag(message.is_error, "is_error"),
-        offloaded=check_flag(message.offloaded, "offloaded"),
-        offload_path=path if path is None else check_name(path, "offload_path"),
-    )
+    if isinstance(message, ToolMessage):
+        if message.offload_path is not None:
+            check_name(message.offload_path, "offload_path")
+        return ToolMessage(
+            tool_call_id=check_name(message.tool_call_id, "tool_call_id"),
+            tool_name=check_name(message.tool_name, "tool_name"),
+            content=content,
+            is_error=check_flag(message.is_error, "is_error"),
+            offloaded=check_flag(message.offloaded, "offloaded"),
+            offload_path=message.offload_path,
+        )
+    if content is message.content:
+        return message
+    return replace(message, content=content)
 
 
 def is_blank(content: Content) -> bool:
@@ -227,7 +216,9 @@ def text_of(content: Content) -> str:
 
 def unchanged(before: Sequence[object], after: Sequence[object]) -> int:
     """How many messages (or anything else) from the first one on are the same objects in both."""
-    pairs = min(len(before), len(after))
-    if all(map(is_, before, after)):
-        return pairs
-    return next(n for n in range(pairs) if before[n] is not after[n])
+    if all(map(is_, before, after)):  # nearly always so, and three times faster than the loop
+        return min(len(before), len(after))
+    same = 0
+    while before[same] is after[same]:
+        same += 1
+    return same
