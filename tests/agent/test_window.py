@@ -117,7 +117,7 @@ async def test_every_call_is_told_and_on_the_bill_and_a_summarys_call_says_nothi
         with suppress(Overloaded):
             for n in range(30):
                 async for event in agent.stream(f"question {n} " * 40):
-                    events.append(event)  # noqa: PERF401 - what comes before the error is wanted too
+                    events.append(event)  # what comes before the error is wanted too
         calls, learned = agent.context.fs.state.calls, agent.context.calibration
     *turns, last = calls
     assert is_summary(model.requests[-2])

@@ -31,10 +31,14 @@ def _breakpoints(messages: Sequence[Message], cached: int, spare: int | None) ->
     ``spare`` one stands before what is expected to change next, with each request, so that it stays alive. If that is
     not known, what is written behind ``cached`` gets one in its middle, so that a later change does not cost all of it.
     """
+    wanted = {len(messages)}
+    if cached:
+        wanted.add(cached)
     if spare:
-        return tuple(sorted({*([cached] if cached else ()), spare, len(messages)}))
-    first = cached + 1
-    ends = [n for n, m in enumerate(messages[first:], first) if isinstance(m, AssistantMessage)]
-    ends.append(len(messages))
-    middle = ends[(len(ends) - 1) // 2]
-    return tuple(sorted({*([cached] if cached else ()), middle, len(messages)}))
+        wanted.add(spare)
+    else:
+        first = cached + 1
+        ends = [n for n, m in enumerate(messages[first:], first) if isinstance(m, AssistantMessage)]
+        ends.append(len(messages))
+        wanted.add(ends[(len(ends) - 1) // 2])
+    return tuple(sorted(wanted))

@@ -31,7 +31,9 @@ from ctxfs.text.jsontext import codec as json_codec
 _OPEN = "<function_call>"
 _CLOSE = "</function_call>"
 _TAG = re.compile(rf"^[ \t]*{_OPEN}", re.MULTILINE)
+"""A call at the start of a line."""
 _NEXT = re.compile(rf"[ \t]*{_OPEN}")
+"""A call that follows another one on its line."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _CALL_ID = re.compile(r"call_(\d{1,9})")
 _KEYS = frozenset({"name", "arguments"})
@@ -121,7 +123,7 @@ def to_text_request(request: ModelRequest) -> ModelRequest:
     """The same request without tools in it: they are described in the system prompt, calls and responses are text."""
     responses = {m.tool_call_id: m for m in request.messages if isinstance(m, ToolMessage)}
     messages: list[Message] = []
-    ends = [0]  # after how many messages of the new request each number of those of the old one stands
+    ends = [0]  # the number of new messages after each number of old ones
     for message in request.messages:
         if isinstance(message, AssistantMessage) and message.tool_calls:
             answered = [responses[call.id] for call in message.tool_calls if call.id in responses]
@@ -132,7 +134,9 @@ def to_text_request(request: ModelRequest) -> ModelRequest:
         ends.append(len(messages))
     described = _with_tools(messages, request.tools)
     added = len(described) - len(messages)
-    marks = None if request.breakpoints is None else tuple(added + ends[count] for count in request.breakpoints)
+    marks = request.breakpoints
+    if marks is not None:
+        marks = tuple(added + ends[count] for count in marks)
     return replace(request, messages=described, tools=(), breakpoints=marks)
 
 
@@ -186,11 +190,14 @@ def render_record(call: ToolCall, response: ToolMessage) -> str:
 
 
 def _element(data: dict[str, Any]) -> str:
-    return f"{_OPEN}{json_codec.dumps_text(data).replace('<', chr(92) + 'u003c')}{_CLOSE}"
+    escaped = json_codec.dumps_text(data).replace("<", r"\u003c")  # so that no tag is in it
+    return f"{_OPEN}{escaped}{_CLOSE}"
 
 
 def _named(block: Block) -> str:
-    return f"[the {block['type']} follows]" if block["type"] in MEDIA_TYPES else json_codec.dumps_text(block)
+    if block["type"] in MEDIA_TYPES:
+        return f"[the {block['type']} follows]"
+    return json_codec.dumps_text(block)
 
 
 def _media(responses: Iterable[ToolMessage]) -> list[Block]:
@@ -217,14 +224,20 @@ def parse_reply(text: str) -> list[str | ToolCall]:
     """
     parts: list[str | ToolCall] = []
     position = 0
-    while found := (_NEXT.match(text, position) if position else None) or _TAG.search(text, position):
-        if before := text[position : found.start()].strip("\n"):
-            parts.append(before)
+    found = _TAG.search(text)
+    while found is not None:
+        _add_text(parts, text[position : found.start()])
         call, position = _parse_call(text, found.end())
         parts.append(call)
-    if rest := text[position:].strip("\n"):
-        parts.append(rest)
+        found = _NEXT.match(text, position) or _TAG.search(text, position)
+    _add_text(parts, text[position:])
     return parts
+
+
+def _add_text(parts: list[str | ToolCall], text: str) -> None:
+    text = text.strip("\n")
+    if text:
+        parts.append(text)
 
 
 def _parse_call(text: str, position: int) -> tuple[ToolCall, int]:
@@ -253,13 +266,14 @@ def _after_space(text: str, position: int) -> int:
 
 def _with_calls(reply: Reply, first_id: int) -> Reply:
     """The reply with its calls as calls; a call that the token limit cut off stays text."""
-    text = reply.message.text
-    end = len(text)
     if reply.message.tool_calls:
         raise InvalidFunctionCall("the model wrote a function call, but was not given any function")
+    text = reply.message.text
+    end = len(text)
     if reply.stop_reason in CUT:
         opened = text.rfind(_OPEN)
-        end = opened if opened > text.rfind(_CLOSE) else end
+        if opened > text.rfind(_CLOSE):
+            end = opened
     parts = parse_reply(text[:end])
     if end < len(text):
         parts.append(text[end:])
@@ -280,12 +294,14 @@ def _with_calls(reply: Reply, first_id: int) -> Reply:
 
 def _next_id(messages: Iterable[Message]) -> int:
     """One more than the highest number of a call that is still in the messages."""
-    numbers = [0]
+    highest = 0
     for message in messages:
         if isinstance(message, AssistantMessage):
-            found = [_CALL_ID.fullmatch(call.id) for call in message.tool_calls]
-            numbers += [int(one[1]) for one in found if one is not None]
-    return max(numbers) + 1
+            for call in message.tool_calls:
+                found = _CALL_ID.fullmatch(call.id)
+                if found is not None:
+                    highest = max(highest, int(found[1]))
+    return highest + 1
 
 
 def _sum(first: Usage, second: Usage) -> Usage:
@@ -298,7 +314,7 @@ def _sum(first: Usage, second: Usage) -> Usage:
 
 
 class _Shown:
-    """What of a streamed text may be shown: all before the first call; what may become a tag waits."""
+    """The part of a streamed text that may be shown: all before the first call. What may become a tag waits."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -306,21 +322,24 @@ class _Shown:
         self._stopped = False
 
     def feed(self, text: str) -> str:
-        """Take the next piece; what can be shown now."""
+        """Take the next piece; return what can be shown now."""
         if self._stopped:
             return ""
         self._held += text
-        before = "." if self._inside_a_line else ""  # a tag counts only at the start of a line
-        found = _TAG.search(before + self._held)
+        # A tag counts only at the start of a line, so nothing before the first line's end does inside of one.
+        start = self._held.find("\n") if self._inside_a_line else 0
+        if start < 0:
+            return self._release(len(self._held))
+        found = _TAG.search(self._held, start)
         if found is not None:
             self._stopped = True
-            return self._release(found.start() - len(before))
+            return self._release(found.start())
         line = self._held.rfind("\n") + 1
-        may_be_a_tag = _OPEN.startswith(self._held[line:].lstrip(" \t")) and (line > 0 or not self._inside_a_line)
+        may_be_a_tag = _OPEN.startswith(self._held[line:].lstrip(" \t"))
         return self._release(line if may_be_a_tag else len(self._held))
 
     def finish(self) -> str:
-        """What waited in vain."""
+        """Return what waited, as no tag came of it."""
         if self._stopped:
             return ""
         return self._release(len(self._held))

@@ -11,6 +11,7 @@ blocks, so that appending never changes what stands before.
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
 from ctxfs.errors import TranscriptError
@@ -99,11 +100,12 @@ class MessagesSerializer:
             system += blocks
         if system:
             body["system"] = system
-        messages = body["messages"] = self._ended[:]
+        messages = self._ended[:]
         for turn in self._turns[len(messages) :]:
             content = _sendable(turn.content)
             if content:
                 messages.append({"role": turn.role, "content": content})
+        body["messages"] = messages
         if cache:
             marks = _marks(self._turns[: len(messages)], request.breakpoints, self._messages)
             control = {"type": "ephemeral"}
@@ -111,7 +113,7 @@ class MessagesSerializer:
                 control["ttl"] = cache_ttl
             _set_breakpoints(body, marks, control)
         if request.status:
-            body["messages"] = _with_status(body["messages"], request.status)
+            body["messages"] = _with_status(messages, request.status)
         return body
 
     def _take(self, messages: tuple[Message, ...]) -> None:
@@ -124,14 +126,17 @@ class MessagesSerializer:
         self._messages = messages
 
     def _rewind(self, unchanged: int) -> int:
-        """Forget the last turns, from an assistant turn on that begins within the first ``unchanged`` messages.
+        """Forget the last turns: all that changed, and the assistant turn that begins before it.
 
-        Returns how many messages are still taken in. There alone the state is the same as on the way there: the calls
-        of a turn are answered in the next one.
+        A turn's calls are answered in the next one, so the state between the two is known at the start of an assistant
+        turn alone. Returns how many messages are still taken in.
         """
-        turns = enumerate(self._turns)
-        kept = max((n for n, turn in turns if turn.role == "assistant" and turn.start < unchanged), default=0)
-        start = self._turns[kept].start if kept else 0
+        kept = 0
+        start = 0
+        for number, turn in enumerate(self._turns):
+            if number and turn.role == "assistant" and turn.start < unchanged:
+                kept = number
+                start = turn.start
         for turn in reversed(self._turns[kept:]):
             self._wire.forget(turn.calls)
         self._wire.open_turn()
@@ -146,12 +151,12 @@ class MessagesSerializer:
         turns = self._turns
         role = "assistant" if isinstance(message, AssistantMessage) else "user"
         if turns and turns[-1].role != role:
-            self._end_turn()
+            self._end_turn()  # an empty one goes, so that the one before it, of this role, may be the last again
         if not turns or turns[-1].role != role:
             turns.append(_Turn(role, number))
             if role == "assistant":
                 self._wire.open_turn()
-        elif len(self._ended) == len(turns):  # the messages between were empty: the turn continues
+        elif len(self._ended) == len(turns):  # that one goes on
             turns[-1].content = self._ended.pop()["content"][:]
         turns[-1].add(message, self._wire)
         turns[-1].end = number + 1
@@ -188,18 +193,25 @@ def from_dict(message: Mapping[str, Any], tool_names: Mapping[str, str]) -> list
     for key in ("tool_calls", "function_call"):
         if message.get(key):
             raise TranscriptError([f"{key} beside the content: give each call as a content block of type tool_use"])
+    role = message["role"]
+    if role not in ("user", "assistant"):
+        raise TranscriptError([f"a message of role {role!r}: only user and assistant are messages"])
     raw: str | Sequence[Block] = message["content"]
-    blocks = [] if isinstance(raw, str) else list(raw)
     content: Content = raw if isinstance(raw, str) else tuple(raw)
-    match message["role"]:
-        case "assistant":
-            return [AssistantMessage(content)]
-        case "user":
-            results: list[Message] = [_tool_message(b, tool_names) for b in blocks if b["type"] == "tool_result"]
-            others = content if isinstance(content, str) else tuple(b for b in blocks if b["type"] != "tool_result")
-            return [*results, UserMessage(others)] if others or not results else results
-        case role:
-            raise TranscriptError([f"a message of role {role!r}: only user and assistant are messages"])
+    if role == "assistant":
+        return [AssistantMessage(content)]
+    if isinstance(content, str):
+        return [UserMessage(content)]
+    messages: list[Message] = []
+    others: list[Block] = []
+    for block in content:
+        if block["type"] == "tool_result":
+            messages.append(_tool_message(block, tool_names))
+        else:
+            others.append(block)
+    if others or not messages:
+        messages.append(UserMessage(tuple(others)))
+    return messages
 
 
 @dataclass(slots=True)
@@ -237,17 +249,20 @@ def _sendable(content: list[Block]) -> list[Block]:
 
 
 def _result(message: ToolMessage, wire: WireNames) -> Block:
-    content: str | list[Block]
-    if isinstance(message.content, str):
-        content = encodable(message.content) if message.content.strip() else ""
-    else:
+    content: str | list[Block] = ""
+    if not isinstance(message.content, str):
         content = _blocks(message.content)
+    elif message.content.strip():
+        content = encodable(message.content)
     block: Block = {"type": "tool_result", "tool_use_id": wire.answer(message.tool_call_id), "content": content}
     if not message.is_error:
         return block
     if not isinstance(content, str) and any(b["type"] != "text" for b in content):
-        return {**block, "content": [{"type": "text", "text": ERROR}, *content]}
-    return {**block, "content": content or EMPTY_ERROR, "is_error": True}
+        block["content"] = [{"type": "text", "text": ERROR}, *content]
+    else:
+        block["content"] = content or EMPTY_ERROR
+        block["is_error"] = True
+    return block
 
 
 def _blocks(content: Content, wire: WireNames | None = None) -> list[Block]:
@@ -261,7 +276,9 @@ def _blocks(content: Content, wire: WireNames | None = None) -> list[Block]:
         cleaned = _clean(block) if has_surrogates(block) else block
         if "cache_control" in cleaned:
             cleaned = {k: v for k, v in cleaned.items() if k != "cache_control"}
-        blocks.append(wire.call(cleaned, block) if wire and block["type"] == "tool_use" else cleaned)
+        if wire and block["type"] == "tool_use":
+            cleaned = wire.call(cleaned, block)
+        blocks.append(cleaned)
     return blocks
 
 
@@ -281,13 +298,18 @@ def _clean(value: Any) -> Any:
         case str():
             return encodable(value)
         case Mapping():
-            items = {_clean(k): _clean(v) for k, v in value.items()}
-            same = all(k is k2 and v is v2 for (k, v), (k2, v2) in zip(value.items(), items.items(), strict=False))
-            return value if same and isinstance(value, dict) and len(items) == len(value) else items
+            items: dict[Any, Any] = {}
+            same = isinstance(value, dict)
+            for key, inner in value.items():
+                cleaned_key = _clean(key)
+                cleaned = _clean(inner)
+                items[cleaned_key] = cleaned
+                same = same and cleaned_key is key and cleaned is inner
+            return value if same else items
         case list() | tuple():
-            cleaned = [_clean(v) for v in value]
-            same = isinstance(value, list) and all(a is b for a, b in zip(value, cleaned, strict=True))
-            return value if same else cleaned
+            values = [_clean(inner) for inner in value]
+            same = isinstance(value, list) and all(map(is_, value, values))
+            return value if same else values
     return value
 
 
@@ -305,25 +327,29 @@ def _tool_message(block: Block, tool_names: Mapping[str, str]) -> ToolMessage:
 
 def _marks(turns: Sequence[_Turn], wanted: Sequence[int] | None, messages: Sequence[Message]) -> list[tuple[int, int]]:
     """Where breakpoints stand: the number of the turn and of its block; one is left for the system prompt."""
+    marks: list[tuple[int, int]] = []
     if wanted is None:
-        users = [(n, -1) for n, turn in enumerate(turns) if turn.role == "user"]
-        return users[1 - MAX_BREAKPOINTS :]
-    found = dict.fromkeys(_mark_after(turns, count, messages) for count in wanted)
-    return [mark for mark in found if mark[0] >= 0][1 - MAX_BREAKPOINTS :]
+        marks = [(number, -1) for number, turn in enumerate(turns) if turn.role == "user"]
+    else:
+        for count in wanted:
+            mark = _mark_after(turns, count, messages)
+            if mark is not None and mark not in marks:
+                marks.append(mark)
+    return marks[1 - MAX_BREAKPOINTS :]
 
 
-def _mark_after(turns: Sequence[_Turn], count: int, messages: Sequence[Message]) -> tuple[int, int]:
-    """The last block within the first ``count`` messages, or a little before: a turn of the assistant can end there.
+def _mark_after(turns: Sequence[_Turn], count: int, messages: Sequence[Message]) -> tuple[int, int] | None:
+    """The last block within the first ``count`` messages, or a little before it; None where no turn ends by then.
 
     What follows changes next, where a result is about to leave. Among the results of one turn each is a block, in their
     order, so the mark stands right before the one that leaves, and those before it need not be written again.
     """
-    number = bisect_right(turns, count, key=lambda turn: turn.end)
-    if number < len(turns):
-        before = messages[turns[number].start : count]
+    ended = bisect_right(turns, count, key=lambda turn: turn.end)
+    if ended < len(turns):
+        before = messages[turns[ended].start : count]
         if before and all(isinstance(message, ToolMessage) for message in before):
-            return number, len(before) - 1
-    return number - 1, -1
+            return ended, len(before) - 1
+    return (ended - 1, -1) if ended else None
 
 
 def _set_breakpoints(body: dict[str, Any], marks: Sequence[tuple[int, int]], control: dict[str, str]) -> None:

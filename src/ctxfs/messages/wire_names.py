@@ -5,7 +5,7 @@ And the options of a request that name tools or need them. Pure.
 
 import hashlib
 import re
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -58,9 +58,8 @@ class WireNames:
 
     def __init__(self, limits: WireLimits) -> None:
         self._limits = limits
-        self._uses: dict[str, int] = {}
-        self._open: dict[str, deque[str]] = {}
-        self._last: dict[str, str] = {}
+        self._uses: Counter[str] = Counter()
+        self._open: defaultdict[str, deque[str]] = defaultdict(deque)
 
     def open_turn(self) -> None:
         """Forget the calls of earlier assistant turns: a result answers the turn right before it."""
@@ -72,7 +71,9 @@ class WireNames:
 
     def call(self, block: Block, raw: Block) -> Block:
         """A cleaned tool call under the id and name to send, which go by the ``raw`` ones."""
-        call_id = self._use(raw["id"])
+        self._uses[raw["id"]] += 1
+        call_id = self._last_sent(raw["id"])
+        self._open[raw["id"]].append(call_id)
         name = self.name(raw["name"])
         if (call_id, name) == (block["id"], block["name"]):
             return block
@@ -83,35 +84,31 @@ class WireNames:
         waiting = self._open.get(raw)
         if waiting:
             return waiting.popleft()
-        return self._last.get(raw) or self._limits.call_id(raw)
+        return self._last_sent(raw)
 
     def forget(self, raw_ids: Sequence[str]) -> None:
         """Take back the last uses of these ids."""
-        for raw in raw_ids:
-            uses = self._uses[raw] = self._uses[raw] - 1
-            if uses:
-                self._last[raw] = self._sent_for(raw, uses)
-            else:
-                del self._uses[raw], self._last[raw]
+        self._uses.subtract(raw_ids)
 
-    def _use(self, raw: str) -> str:
-        uses = self._uses[raw] = self._uses.get(raw, 0) + 1
-        sent = self._last[raw] = self._sent_for(raw, uses)
-        self._open.setdefault(raw, deque()).append(sent)
-        return sent
-
-    def _sent_for(self, raw: str, use: int) -> str:
-        return self._limits.call_id(raw, salt="" if use == 1 else str(use))
+    def _last_sent(self, raw: str) -> str:
+        """The id that is sent for the last use of ``raw``, or would be for its first one."""
+        uses = self._uses[raw]
+        return self._limits.call_id(raw, salt=str(uses) if uses > 1 else "")
 
 
 def with_own_names(reply: Reply, tools: Iterable[ToolSchema], limits: WireLimits = ANTHROPIC) -> Reply:
     """``reply`` with the names of ``tools`` in its calls, where others were sent (see ``WireLimits.name``)."""
-    own = {sent: t.name for t in tools if (sent := limits.name(t.name)) != t.name}
+    own = {limits.name(tool.name): tool.name for tool in tools}
     content = reply.message.content
-    if isinstance(content, str) or not own:
+    if isinstance(content, str) or all(sent == name for sent, name in own.items()):
         return reply
-    named = [{**b, "name": own.get(b["name"], b["name"])} if b["type"] == "tool_use" else b for b in content]
-    return replace(reply, message=AssistantMessage(tuple(named)))
+    blocks: list[Block] = []
+    for block in content:
+        if block["type"] == "tool_use" and block["name"] in own:
+            blocks.append({**block, "name": own[block["name"]]})
+        else:
+            blocks.append(block)
+    return replace(reply, message=AssistantMessage(tuple(blocks)))
 
 
 def tool_names(definitions: Iterable[Any]) -> list[str]:
@@ -126,7 +123,8 @@ def tool_names(definitions: Iterable[Any]) -> list[str]:
             names += tool_names(inner)
             continue
         function = definition.get("function")
-        name = (function if isinstance(function, Mapping) else definition).get("name")
+        named = function if isinstance(function, Mapping) else definition
+        name = named.get("name")
         if isinstance(name, str):
             names.append(name)
     return names
@@ -157,17 +155,22 @@ def _renamed(choice: Any, sent: Mapping[str, str]) -> Any:
         return [_renamed(inner, sent) for inner in choice]
     if not isinstance(choice, Mapping):
         return choice
-    return {
-        key: sent.get(value, value) if key == "name" and isinstance(value, str) else _renamed(value, sent)
-        for key, value in choice.items()
-    }
+    renamed: dict[str, Any] = {}
+    for key, value in choice.items():
+        if key == "name" and isinstance(value, str):
+            renamed[key] = sent.get(value, value)
+        else:
+            renamed[key] = _renamed(value, sent)
+    return renamed
 
 
 def _replaced(raw: str, max_chars: int, *, salt: str = "") -> str:
     """``raw`` if it can be sent and is unsalted, else what is readable of it and a hash, within ``max_chars``."""
     if not salt and 0 < len(raw) <= max_chars and not _NOT_WIRE.search(raw):
         return raw
-    return f"{_NOT_WIRE.sub('_', raw[: max_chars - 13])}_{_digest(raw, salt).hex()[:12]}"
+    hashed = _digest(raw, salt).hex()[:12]
+    readable = _NOT_WIRE.sub("_", raw[: max_chars - len(hashed) - 1])
+    return f"{readable}_{hashed}"
 
 
 def _digest(raw: str, salt: str) -> bytes:
