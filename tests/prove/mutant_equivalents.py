@@ -146,13 +146,6 @@ EQUIVALENT = (
     ),
     Equivalent("session/content/reader.py", "LONGEST_RUN_BLOCKS = 112", "112", ("56", "224"), _RUN),
     Equivalent(
-        "messages/readable.py",
-        'size = len(data) * 3 // 4 - data[-2:].count("=") if source.get("type") == "base64" else len(data)',
-        "2",
-        ("3",),
-        "base64 ends in two of them at most",
-    ),
-    Equivalent(
         "eviction/budget.py",
         "return max(0, self.base_real + ceil(change * (factor if change >= 0 else max(factor, self._base_factor))))",
         ">=",

@@ -12,7 +12,8 @@ CUT = frozenset({"max_tokens", "model_context_window_exceeded"})
 """The stop reasons of a reply that is not whole: it reached its own limit, or the end of the model's window."""
 
 _MOST_TOKENS = 2**53
-_INPUT_COUNTS = ("input_tokens", "prompt_tokens")
+"""Every reader of JSON gives whole numbers up to this back exactly."""
+
 _GEMINI_INPUT = ("promptTokenCount", "prompt_token_count")
 
 
@@ -35,7 +36,13 @@ class ToolSchema:
 
     def for_responses(self) -> dict[str, Any]:
         """Return the tool as the Responses API takes it; not strict, as parameters may be optional."""
-        return {"type": "function", **self.for_chat()["function"], "strict": False}
+        return {
+            "type": "function",
+            "name": self.name,
+            "description": self.description,
+            "parameters": dict(self.input_schema),
+            "strict": False,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,14 +103,16 @@ class Usage:
             return usage
         if usage is None or usage == {}:
             return cls()
+        # Each API has a name that no other has, but for the two that call the prompt ``input_tokens``: of these, the
+        # Responses API alone gives details of it.
         if _first(usage, *_GEMINI_INPUT) is not None:
             return _gemini_usage(usage)
-        if all(_entry(usage, name) is None for name in _INPUT_COUNTS):
+        if _first(usage, "input_tokens", "prompt_tokens") is None:
             raise InvalidReply(
                 f"usage is {reprlib.repr(usage)}: pass the SDK's `reply.usage`, a dict with input_tokens and "
                 "output_tokens, or Usage(...)"
             )
-        if _is_openai(usage):
+        if _first(usage, "prompt_tokens", "input_tokens_details") is not None:
             return _openai_usage(usage)
         return _messages_usage(usage)
 
@@ -162,14 +171,10 @@ def _messages_usage(usage: Any) -> Usage:
     )
 
 
-def _is_openai(usage: Any) -> bool:
-    return any(_entry(usage, name) is not None for name in ("prompt_tokens", "input_tokens_details"))
-
-
 def _openai_usage(usage: Any) -> Usage:
     """Disjoint counts: what was read from the cache, or written to it, is part of the input here."""
     details = _first(usage, "prompt_tokens_details", "input_tokens_details")
-    whole = _count(_first(usage, *_INPUT_COUNTS), "input_tokens")
+    whole = _count(_first(usage, "input_tokens", "prompt_tokens"), "input_tokens")
     read = min(whole, _count(_entry(details, "cached_tokens"), "cached_tokens"))
     written = min(whole - read, _count(_entry(details, "cache_write_tokens"), "cache_write_tokens"))
     return Usage(

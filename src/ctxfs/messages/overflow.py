@@ -4,7 +4,7 @@ Machine-readable codes decide first, wordings after them. A new provider is one 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ctxfs.errors import PromptTooLong
@@ -16,6 +16,7 @@ OTHER_STATUSES = frozenset({401, 402, 403, 429})
 """About the account, not the request: what they say of tokens is a rate."""
 
 MAX_TEXT_CHARS = 10_000
+"""Some wordings are searched with gaps, which takes long in a whole page of HTML; refusals are a few lines."""
 
 _LIMIT = r"(?P<limit>\d{1,12})"
 _ACTUAL = r"(?P<actual>\d{1,12})"
@@ -86,11 +87,12 @@ def too_long(error: object, *, status: int | None = None) -> PromptTooLong | Non
     fields = error_fields(error)
     status = status or _status(error)
     text = "\n".join(_texts(fields))[:MAX_TEXT_CHARS]
-    numbers = _numbers(fields, text, anything=status not in OTHER_STATUSES)
-    if numbers is None and status != 413 and CODES.isdisjoint(_codes(fields)):
+    wordings = (TOKENS_PER_MINUTE,) if status in OTHER_STATUSES else (TOKENS_PER_MINUTE, *WORDINGS)
+    numbers = _numbers(fields, text, wordings)
+    if numbers is None and status != 413 and not _has_code(fields):
         return None
     limit, actual = numbers or (None, None)
-    if limit and actual and actual <= limit:  # not the figures of this refusal
+    if limit is not None and actual is not None and actual <= limit:  # not the figures of this refusal
         actual = None
     message = str(fields.get("message") or error)
     return PromptTooLong(message, limit_tokens=limit, actual_tokens=actual, status=status)
@@ -114,21 +116,29 @@ def _inner(error: object) -> Any:
     return None
 
 
-def _numbers(fields: Mapping[str, Any], text: str, *, anything: bool) -> tuple[int | None, int | None] | None:
-    """The limit and the actual tokens as far as they are told; None when nothing says that a prompt is too long."""
+def _numbers(
+    fields: Mapping[str, Any], text: str, wordings: Iterable[re.Pattern[str]]
+) -> tuple[int | None, int | None] | None:
+    """The limit and the actual tokens as far as they are given; None when nothing says that a prompt is too long."""
     match fields:
         case {"n_ctx": int(limit), "n_prompt_tokens": int(actual)}:  # llama.cpp
             return limit, actual
-    for wording in (TOKENS_PER_MINUTE, *(WORDINGS if anything else ())):
-        if found := wording.search(text):
+    for wording in wordings:
+        found = wording.search(text)
+        if found is not None:
             numbers = {name: int(value) for name, value in found.groupdict().items()}
-            both = numbers.get("input", 0) + numbers.get("output", 0)
-            return numbers.get("limit"), numbers.get("actual") or both or None
+            if "input" in numbers:
+                return numbers["limit"], numbers["input"] + numbers["output"]
+            return numbers.get("limit"), numbers.get("actual")
     return None
 
 
-def _codes(fields: Mapping[str, Any]) -> set[str]:
-    return {value for name in ("code", "type") if isinstance(value := fields.get(name), str)}
+def _has_code(fields: Mapping[str, Any]) -> bool:
+    for name in ("code", "type"):
+        value = fields.get(name)
+        if isinstance(value, str) and value in CODES:
+            return True
+    return False
 
 
 def _status(error: object) -> int | None:

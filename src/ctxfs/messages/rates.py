@@ -1,7 +1,7 @@
 """What the planner expects a token to cost, and what a call was billed. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -57,15 +57,18 @@ class Rates:
         None: the provider's default. Raises ``UnsupportedCacheTtl`` for a time that is not offered.
         """
         ttl = prices.ttl(cache_ttl)
-
-        def relative(paid: Prices) -> Rates:
-            read, written, output = (
-                price / prices.input for price in (paid.cache_read, paid.cache_write[ttl], paid.output)
-            )
-            return cls(read=read, write=written, output=output)
-
-        steps = tuple((n, relative(step)) for n, step in prices.steps.items())
-        return replace(relative(prices), steps=steps, least_cached_tokens=least_cached_tokens)
+        unit = prices.input
+        steps: list[tuple[int, Rates]] = []
+        for above_tokens, step in prices.steps.items():
+            rates = cls(read=step.cache_read / unit, write=step.cache_write[ttl] / unit, output=step.output / unit)
+            steps.append((above_tokens, rates))
+        return cls(
+            read=prices.cache_read / unit,
+            write=prices.cache_write[ttl] / unit,
+            output=prices.output / unit,
+            steps=tuple(steps),
+            least_cached_tokens=least_cached_tokens,
+        )
 
     def at(self, prompt_tokens: int) -> "Rates":
         """The rates of a request with this many tokens: those of the highest step that it passes."""
@@ -77,10 +80,14 @@ class Rates:
 
     def to_mapping(self) -> dict[str, Any]:
         """The rates as ``from_mapping`` reads them, as JSON values; what is empty or 0 is not named."""
-        plain = {"read": self.read, "write": self.write, "output": self.output}
-        steps = {str(above_tokens): rates.to_mapping() for above_tokens, rates in self.steps}
-        more = {"steps": steps, "least_cached_tokens": self.least_cached_tokens, "rewrites_all": self.rewrites_all}
-        return plain | {name: value for name, value in more.items() if value}
+        plain: dict[str, Any] = {"read": self.read, "write": self.write, "output": self.output}
+        if self.steps:
+            plain["steps"] = {str(above_tokens): rates.to_mapping() for above_tokens, rates in self.steps}
+        if self.least_cached_tokens:
+            plain["least_cached_tokens"] = self.least_cached_tokens
+        if self.rewrites_all:
+            plain["rewrites_all"] = True
+        return plain
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> "Rates":
@@ -133,7 +140,8 @@ def planning_prices(model: str) -> Prices:
     costs nothing.
     """
     info, is_known = model_or_relative(model)
-    prices = info.prices if info is not None else None
     if model and not is_known:
         warn_unknown_model(model)
-    return prices or _ASSUMED
+    if info is None or info.prices is None:
+        return _ASSUMED
+    return info.prices

@@ -18,7 +18,9 @@ def _named(block: Block) -> str:
     source = block.get("source")
     if isinstance(source, Mapping) and isinstance(source.get("data"), str):
         data = source["data"]
-        size = len(data) * 3 // 4 - data[-2:].count("=") if source.get("type") == "base64" else len(data)
+        size = len(data)
+        if source.get("type") == "base64":
+            size = len(data) * 3 // 4 - data[-2:].count("=")
         return f"[{kind}: {source.get('media_type', 'unknown')}, {size} bytes]"
     return f"[{kind}: {len(json_codec.dumps(block))} bytes of JSON]"
 

@@ -139,7 +139,7 @@ def require_counter(counter: object) -> None:
 
 def exceeds(counter: TokenCounter, text: str, limit: int) -> bool:
     """Whether ``text`` has more than ``limit`` tokens: by its length if that decides, else by counting up to it."""
-    if 4 * len(text) <= limit:
+    if 4 * len(text) <= limit:  # a character has at most four bytes, and a token at least one
         return False
     if len(text) > MAX_TOKEN_BYTES * limit:
         return True
@@ -151,7 +151,7 @@ def exceeds(counter: TokenCounter, text: str, limit: int) -> bool:
     return False
 
 
-def count_content(counter: TokenCounter, content: Content) -> int:
+def count_content(counter: TokenCounter, content: Content | list[Block]) -> int:
     """Return the tokens of ``content``: text by ``counter``, images and documents by the provider's rule.
 
     An image costs width × height / 750 after the provider has scaled it down (Anthropic, "Vision"), a PDF
@@ -173,10 +173,13 @@ def count_block(counter: TokenCounter, block: Block) -> int:
         case {"type": "image", "source": dict(source)}:
             return _image_source_tokens(source)
         case {"type": "document", "source": dict(source)}:
-            about = sum(counter.count(block[key]) for key in ("title", "context") if isinstance(block.get(key), str))
-            return about + _document_source_tokens(counter, source)
-        case {"type": "tool_result", "content": str(inner) | [*inner]}:
-            return count_content(counter, inner if isinstance(inner, str) else tuple(inner))
+            tokens = _document_source_tokens(counter, source)
+            for key in ("title", "context"):
+                if isinstance(block.get(key), str):
+                    tokens += counter.count(block[key])
+            return tokens
+        case {"type": "tool_result", "content": str() | list() | tuple() as inner}:
+            return count_content(counter, inner)
         case _:
             return count_json(counter, block)
 
@@ -206,16 +209,20 @@ def image_tokens(width: int, height: int) -> int:
 
 def _image_source_tokens(source: Block) -> int:
     data = source.get("data")
-    size = image_size(data) if isinstance(data, str) else None
-    return IMAGE_MAX_TOKENS if size is None else image_tokens(*size)
+    if not isinstance(data, str):
+        return IMAGE_MAX_TOKENS
+    size = image_size(data)
+    if size is None:
+        return IMAGE_MAX_TOKENS
+    return image_tokens(*size)
 
 
 def _document_source_tokens(counter: TokenCounter, source: Block) -> int:
     match source:
         case {"type": "text", "data": str(text)}:
             return counter.count(text)
-        case {"type": "content", "content": str(inner) | [*inner]}:
-            return count_content(counter, inner if isinstance(inner, str) else tuple(inner))
+        case {"type": "content", "content": str() | list() | tuple() as inner}:
+            return count_content(counter, inner)
         case {"type": "base64", "data": str(data)}:
             return PDF_PAGE_TOKENS * document_pages(data)
         case _:
@@ -263,8 +270,9 @@ def toktok_counter() -> O200kCounter | None:
     cut_and_count = partial(toktok.truncate, max_tokens=CHUNK_CHARS * 4, encoding="o200k_base")
 
     def count_chunk(chunk: str) -> int:
-        # The long s is an s to tiktoken's "'s" in any case, and not to toktok.
-        return tiktoken_counter().count_chunk(chunk) if "'\u017f" in chunk else int(cut_and_count(chunk)[1])
+        if "'\u017f" in chunk:  # tiktoken takes the long s for an s after an apostrophe, and toktok does not
+            return tiktoken_counter().count_chunk(chunk)
+        return int(cut_and_count(chunk)[1])
 
     count_chunk("")  # the vocabulary is unpacked at the first call
     return O200kCounter("toktok-rs", time.perf_counter() - start, count_chunk)
@@ -288,4 +296,6 @@ def default_counter() -> O200kCounter:
 
 async def load_counter() -> O200kCounter:
     """Return the default counter, loaded in a worker thread; its ``load_s`` says how long that took."""
-    return _loaded[0] if _loaded else await to_thread.run_sync(default_counter)
+    if _loaded:
+        return _loaded[0]
+    return await to_thread.run_sync(default_counter)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from functools import cache
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -40,7 +41,7 @@ _OPENAI_12H = 2.5
 """What OpenAI charges for writes that are kept for twelve hours, in uncached input tokens, where it charges at all."""
 
 _DAYS = 100
-"""The prices of so many days are kept; those of one take a hundredth of a second to read."""
+"""How many days' prices are kept; reading those of one day takes a hundredth of a second."""
 
 _NOT_TEXT = re.compile(
     r"audio|realtime|transcribe|tts|image|embed|whisper|moderation|live|ocr|voice|robotics|omni|vision|banana|search"
@@ -57,7 +58,7 @@ _WINDOWS: Sequence[tuple[str, int]] = (
 """Windows as the providers state them, where genai-prices has none, a round number or an old one."""
 
 _OPENAI_REPLY_TOKENS = 128_000
-"""OpenAI's models from gpt-5 on, but for those of a small window, keep so much for the reply: prompts get the rest."""
+"""What OpenAI's models from gpt-5 on keep of their window for the reply, unless that is small; prompts get the rest."""
 
 _CACHED_PREFIXES: Sequence[tuple[str, int]] = (
     (r"claude-(opus-5|fable-5)$", 512),
@@ -82,15 +83,19 @@ def rows_of(providers: Iterable[Any], day: date) -> dict[str, Row]:
     at = datetime.combine(day, time(12), UTC)
     by_id = {provider.id: provider for provider in providers}
     rows = dict(_OWN_ROWS)
-    for provider in (by_id[name] for name in _WRITE_TTL if name in by_id):
-        for model in provider.models:
-            if provider.id == "google" and model.id.startswith("claude"):
+    for provider_id in _WRITE_TTL:  # of a model that two of them offer, the first one's prices count
+        if provider_id not in by_id:
+            continue
+        for model in by_id[provider_id].models:
+            if provider_id == "google" and model.id.startswith("claude"):
                 continue  # Anthropic's models at another shop
-            steps = _steps(model.get_prices(at), provider.id)
-            if steps and not _NOT_TEXT.search(model.id.lower()):
-                cached = _first_match(_CACHED_PREFIXES, model.id)
-                for name in sorted({model.id.lower(), *(name.lower() for name in _names(model.match))} - {""}):
-                    rows.setdefault(name, _row(name, provider.id, model.context_window, cached, steps))
+            steps = _steps(model.get_prices(at), provider_id)
+            if not steps or _NOT_TEXT.search(model.id.lower()):
+                continue
+            cached = _first_match(_CACHED_PREFIXES, model.id)
+            names = {model.id, *_names(model.match)}
+            for name in sorted(name.lower() for name in names if name):
+                rows.setdefault(name, _row(name, provider_id, model.context_window, cached, steps))
     return {name: row for name, row in rows.items() if not _implied(name, row, rows)}
 
 
@@ -100,7 +105,9 @@ def live_rows(day: date | None = None) -> Mapping[str, Row] | None:
     ``day`` None: today.
     """
     snapshots = installed_snapshots()
-    return None if snapshots is None else _LIVE.rows(snapshots.get_snapshot(), day or datetime.now(UTC).date())
+    if snapshots is None:
+        return None
+    return _LIVE.rows(snapshots.get_snapshot(), day or datetime.now(UTC).date())
 
 
 @cache
@@ -145,14 +152,18 @@ def _names(match: Any) -> Iterator[str]:
     for alternative in getattr(match, "or_", None) or getattr(match, "and_", None) or ():
         yield from _names(alternative)
     for kind in ("equals", "starts_with", "contains"):
-        if isinstance(name := getattr(match, kind, None), str) and name.rstrip("-@:.") == name and "/" not in name:
+        name = getattr(match, kind, None)
+        if isinstance(name, str) and "/" not in name and not name.endswith(("-", "@", ":", ".")):
             yield name
 
 
 def _implied(name: str, row: Row, rows: Mapping[str, Row]) -> bool:
     """Whether a look-up finds the same row by a shorter name."""
-    shorter = next((name[:end] for end in range(len(name) - 1, 0, -1) if name[:end] in rows), None)
-    return shorter is not None and rows[shorter] == row and SNAPSHOT.fullmatch(name[len(shorter) :]) is not None
+    for end in range(len(name) - 1, 0, -1):
+        shorter = name[:end]
+        if shorter in rows:
+            return rows[shorter] == row and SNAPSHOT.fullmatch(name[end:]) is not None
+    return False
 
 
 def _row(name: str, provider: str, window_tokens: int | None, cached: int | None, steps: Sequence[Step]) -> Row:
@@ -165,7 +176,10 @@ def _row(name: str, provider: str, window_tokens: int | None, cached: int | None
 
 
 def _first_match(table: Sequence[tuple[str, int]], name: str) -> int | None:
-    return next((value for pattern, value in table if re.match(pattern, name)), None)
+    for pattern, value in table:
+        if re.match(pattern, name):
+            return value
+    return None
 
 
 def _steps(prices: Any, provider: str) -> tuple[Step, ...]:
@@ -197,11 +211,16 @@ def _step(above_tokens: int, listed: Sequence[float | None], provider: str) -> S
             writes["12h"] = round(paid * _OPENAI_12H, 9)
     if write_1h is not None:
         writes["1h"] = write_1h
-    return above_tokens, paid, output, paid if read is None else read, writes or {"auto": paid}
+    if read is None:  # the cache makes nothing cheaper
+        read = paid
+    return above_tokens, paid, output, read, writes or {"auto": paid}
 
 
 def _price(price: Any, above_tokens: int) -> float | None:
     """A price, perhaps by length of prompt, for prompts of more than ``above_tokens``."""
-    tiers = [tier for tier in getattr(price, "tiers", ()) if tier.start <= above_tokens and above_tokens]
-    listed = max(tiers, key=lambda tier: tier.start).price if tiers else getattr(price, "base", price)
+    listed = getattr(price, "base", price)
+    if above_tokens:
+        for tier in sorted(getattr(price, "tiers", ()), key=attrgetter("start")):
+            if tier.start <= above_tokens:
+                listed = tier.price
     return None if listed is None else float(listed)
