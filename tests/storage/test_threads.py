@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -13,6 +14,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from ctxfs.storage.threads import begin, result_of, run_to_completion, uninterrupted
+from interrupting import Interrupt, interrupted_by
 from patience import HANGS_S
 
 
@@ -336,3 +338,26 @@ def test_a_loop_that_shuts_its_executor_down_does_not_cut_work(run: Callable[...
         return await run(lambda: "again")
 
     assert asyncio.run(main()) == "again"
+
+
+def test_an_interrupt_wherever_it_hits_lets_the_end_of_its_task_be_told() -> None:
+    """AnyIO's threads end with the task that asked for the first of them; they are no daemons, and keep the process."""
+    hit: list[str] = []
+    while True:
+        interrupt = Interrupt(len(hit) + 1)
+        ended: list[asyncio.Task[None]] = []
+
+        async def use(interrupt: Interrupt = interrupt, ended: list[asyncio.Task[None]] = ended) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.add_done_callback(ended.append)
+            with interrupted_by(interrupt):
+                await uninterrupted(checkpoint)()
+
+        with suppress(KeyboardInterrupt):
+            asyncio.run(use())
+        if interrupt.where is None:
+            break
+        hit.append(interrupt.where)
+        assert ended, interrupt.where
+    assert any("_safely" in where for where in hit)
