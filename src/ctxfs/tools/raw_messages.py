@@ -1,14 +1,14 @@
 """Raw messages of the Anthropic Messages API in and out: plain dicts, usable without an agent or a session.
 
-Follows "Tool Direct Offload" (one message) and "Agent 上下文卸载模块" (a list of messages). They differ in four values:
-when a result is offloaded, the name of its file, its placeholder, and which results are considered. Characters are
-Unicode code points.
+Follows "Tool Direct Offload" (one message) and "Agent 上下文卸载模块" (a list of messages). They differ in which
+results are offloaded, in the names of their files and in their placeholders. Characters are Unicode code points.
 """
 
 import copy
 import re
 import unicodedata
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import iscoroutinefunction, signature
@@ -128,30 +128,6 @@ class OffloadedMessages:
     files: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Form:
-    """How results leave: those of ``least_chars`` characters or more.
-
-    ``name`` makes a relative name of a call id and how often that id had a file before.
-    ``left`` tells of a call id and a text whether the text stands there because the content left before.
-    """
-
-    unit: Callable[[Sequence[RawMessage]], list[_Place]]
-    least_chars: int
-    left: Callable[[str, str], bool]
-    name: Callable[[str, int], str]
-    placeholder: Callable[[Path, str], str]
-    overwrite: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Offloaded:
-    place: _Place
-    file: Path
-    chars: int
-    placeholder: str
-
-
 async def offload_tool_result(
     message: RawMessage,
     *,
@@ -180,16 +156,22 @@ async def offload_tool_result(
 
     """
     require_text("session_id", session_id)
-    form = _Form(
-        unit=partial(_the_one_result, tool_use_id),
-        least_chars=0,
-        left=lambda _, __: False,  # its file is named again in the result
-        name=lambda tool_use_id, _: direct_file_name(session_id, tool_use_id),
-        placeholder=lambda root, name: render_direct(str(root / name)),
-        overwrite=True,
-    )
-    (changed,), (done,) = await _offload([message], form, await _absolute(output_dir), writer or DiskFileWriter())
-    return OffloadResult(message=dict(changed), freed_chars=done.chars - len(done.placeholder), file=str(done.file))
+    root = await _absolute(output_dir)
+    writer = _checked(writer)
+    place = _the_one_place([message], tool_use_id)
+    block = _block_at([message], place)
+    text = await _text_of(block.get("content"))
+    file = root / direct_file_name(session_id, _id_of(block))
+    placeholder = render_direct(str(file))
+    copied = _copied(message)
+    refers_to_it = text == placeholder  # then the file is the only place where the content still is
+    try:
+        await _write(writer, file, text, overwrite=not refers_to_it)
+    except NameTaken:
+        if not refers_to_it:
+            raise
+    _block_at([copied], place)["content"] = placeholder
+    return OffloadResult(message=dict(copied), freed_chars=len(text) - len(placeholder), file=str(file))
 
 
 async def offload_tool_results(
@@ -216,20 +198,35 @@ async def offload_tool_results(
 
     """
     require_int("the threshold in characters", threshold_chars, at_least=0)
-    form = _Form(
-        unit=_every_result,
-        least_chars=threshold_chars,
-        left=_is_listed,
-        name=listed_file_name,
-        placeholder=lambda _, name: render_listed(name),
-        overwrite=False,
-    )
-    changed, done = await _offload(messages, form, await _absolute(output_dir), writer or DiskFileWriter())
+    root = await _absolute(output_dir)
+    writer = _checked(writer)
+    # What can be refused is refused here, before anything is written.
+    due: list[tuple[_Place, str, str]] = []
+    for place in _places(messages):
+        block = _block_at(messages, place)
+        text = await _text_of(block.get("content"))
+        if len(text) >= threshold_chars:
+            tool_use_id = _id_of(block)
+            if not _is_listed(tool_use_id, text):
+                due.append((place, tool_use_id, text))
+    changed = list(messages)
+    for number in {number for (number, _), _, _ in due}:
+        changed[number] = _copied(messages[number])
+
+    names = _ListedNames()
+    files: list[str] = []
+    for place, tool_use_id, text in due:
+        name = names.next(tool_use_id)
+        while not await _is_written(writer, root / name, text):
+            name = names.next(tool_use_id)
+        names.take(name)
+        _block_at(changed, place)["content"] = render_listed(name)
+        files.append(str(root / name))
     return OffloadedMessages(
         messages=changed,
-        offloaded_count=len(done),
-        freed_chars=sum(one.chars for one in done),
-        files=[str(one.file) for one in done],
+        offloaded_count=len(due),
+        freed_chars=sum(len(text) for _, _, text in due),
+        files=files,
     )
 
 
@@ -242,7 +239,8 @@ def _check_messages(messages: object) -> None:
             raise TranscriptError([f"message {number} is a {type(message).__name__}: it must be a dict"])
 
 
-def _every_result(messages: Sequence[RawMessage]) -> list[_Place]:
+def _places(messages: Sequence[RawMessage]) -> list[_Place]:
+    """The places of all results."""
     _check_messages(messages)
     places: list[_Place] = []
     for number, message in enumerate(messages):
@@ -254,10 +252,11 @@ def _every_result(messages: Sequence[RawMessage]) -> list[_Place]:
     return places
 
 
-def _the_one_result(tool_use_id: str | None, messages: Sequence[RawMessage]) -> list[_Place]:
-    places = _every_result(messages)
+def _the_one_place(messages: Sequence[RawMessage], tool_use_id: str | None) -> _Place:
+    """The place of the result of this call; None: of the only one. Raises ``TranscriptError`` if it is not one."""
+    places = _places(messages)
     if tool_use_id is not None:
-        places = [(n, p) for n, p in places if messages[n]["content"][p].get("tool_use_id") == tool_use_id]
+        places = [place for place in places if _block_at(messages, place).get("tool_use_id") == tool_use_id]
     if len(places) != 1:
         if tool_use_id is not None:
             more = f" of call {tool_use_id!r}"
@@ -266,7 +265,12 @@ def _the_one_result(tool_use_id: str | None, messages: Sequence[RawMessage]) -> 
         else:
             more = ": it must have one"
         raise TranscriptError([f"the message has {len(places)} tool results{more}"])
-    return places
+    return places[0]
+
+
+def _block_at(messages: Sequence[RawMessage], place: _Place) -> Any:
+    number, position = place
+    return messages[number]["content"][position]
 
 
 def _is_listed(tool_use_id: str, text: str) -> bool:
@@ -275,81 +279,60 @@ def _is_listed(tool_use_id: str, text: str) -> bool:
     return re.fullmatch(rf"{begin}(-[1-9][0-9]*)?\.md{end}", text) is not None
 
 
-async def _offload(
-    messages: Sequence[RawMessage], form: _Form, root: Path, writer: FileWriter
-) -> tuple[list[RawMessage], list[_Offloaded]]:
-    """Write what is due; return the messages with the placeholders in them, and what was written.
+class _ListedNames:
+    """The names of one list's files: no two results share one, even where case does not count."""
 
-    Changed messages are deep copies, the others the same objects. What can be refused is, before anything is written.
-    """
-    _check_writer(writer)
-    due: list[tuple[_Place, str, str]] = []
-    for place in form.unit(messages):
-        block = messages[place[0]]["content"][place[1]]
-        text = await _text_of(block.get("content"))
-        if len(text) >= form.least_chars:
-            tool_use_id = _id_of(block)
-            form.name(tool_use_id, 0)
-            if not form.left(tool_use_id, text):
-                due.append((place, tool_use_id, text))
-    copies = {number: _copied(messages[number]) for (number, _), _, _ in due}
-    names = _Names(form, root, writer)
-    done = [await names.write(place, tool_use_id, text) for place, tool_use_id, text in due]
-    for one in done:
-        number, position = one.place
-        copies[number]["content"][position]["content"] = one.placeholder
-    return [copies.get(number, message) for number, message in enumerate(messages)], done
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._asked: Counter[str] = Counter()
 
-
-class _Names:
-    """The names of one call: no two results share one, even where case does not count."""
-
-    def __init__(self, form: _Form, root: Path, writer: FileWriter) -> None:
-        self._form = form
-        self._root = root
-        self._writer = writer
-        self._used: set[str] = set()
-        self._repeats: dict[str, int] = {}
-
-    async def write(self, place: _Place, tool_use_id: str, text: str) -> _Offloaded:
+    def next(self, tool_use_id: str) -> str:
+        """The next name for a result of the call that no other result has."""
         while True:
-            repeat = self._repeats.get(tool_use_id, 0)
-            name = self._form.name(tool_use_id, repeat)
-            self._repeats[tool_use_id] = repeat + 1
-            key = unicodedata.normalize("NFC", name).casefold()
-            if key in self._used:
-                continue
-            file = self._root / name
-            placeholder = self._form.placeholder(self._root, name)
-            refers_to_it = text == placeholder  # then the file is the only place where the content still is
-            try:
-                with writing(str(file)):
-                    await self._write(file, text, overwrite=self._form.overwrite and not refers_to_it)
-            except NameTaken:
-                if not refers_to_it:
-                    if self._form.overwrite:
-                        raise
-                    continue
-            self._used.add(key)
-            return _Offloaded(place=place, file=file, chars=len(text), placeholder=placeholder)
+            name = listed_file_name(tool_use_id, self._asked[tool_use_id])
+            self._asked[tool_use_id] += 1
+            if _folded(name) not in self._taken:
+                return name
 
-    async def _write(self, file: Path, text: str, *, overwrite: bool) -> None:
-        def call() -> Awaitable[None] | None:
-            return self._writer.write(file, text, overwrite=overwrite)
+    def take(self, name: str) -> None:
+        """Give the name to no other result."""
+        self._taken.add(_folded(name))
 
-        plain = not iscoroutinefunction(self._writer.write)
-        written: Awaitable[None] | None = await run_to_completion(call) if plain else call()
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+async def _write(writer: FileWriter, file: Path, text: str, *, overwrite: bool) -> None:
+    def call() -> Awaitable[None] | None:
+        return writer.write(file, text, overwrite=overwrite)
+
+    with writing(str(file)):
+        plain = not iscoroutinefunction(writer.write)
+        written = await run_to_completion(call) if plain else call()
         if written is not None:
             await written
 
 
-def _check_writer(writer: object) -> None:
-    """Raise ``ConfigError`` for a writer that cannot be called."""
+async def _is_written(writer: FileWriter, file: Path, text: str) -> bool:
+    """Write a file of the list; False: there is one with other content."""
+    try:
+        await _write(writer, file, text, overwrite=False)
+    except NameTaken:
+        return False
+    return True
+
+
+def _checked(writer: FileWriter | None) -> FileWriter:
+    """The writer; None: one for the local disk. Raises ``ConfigError`` for one that cannot be called."""
+    if writer is None:
+        return DiskFileWriter()
     wanted = "write(path, text, *, overwrite)"
     try:
-        signature(writer.write).bind(Path(), "", overwrite=True)  # type: ignore[attr-defined]
+        signature(writer.write).bind(Path(), "", overwrite=True)
     except (AttributeError, TypeError) as error:
         raise ConfigError(f"writer is {writer!r}: it must have a method {wanted} ({error})") from error
+    return writer
 
 
 def _copied(message: RawMessage) -> Any:
