@@ -25,6 +25,7 @@ from ctxfs.session.content.file import ContentFile
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.search.page import grep_page
+from ctxfs.tools.stored import Scope
 
 LIMIT = 2.0
 PAGES = 50
@@ -59,7 +60,7 @@ async def measured(layout: Layout, text: str, root: Path) -> tuple[float, float,
                 await fs.reader(item_id).lines(first := total * (number + 1) // (PAGES + 1), first + 49)
 
         async def search(pattern: str) -> None:
-            await grep_page(fs, item_id, LinePattern(pattern))
+            await grep_page(Scope(fs), item_id, LinePattern(pattern))
 
         await pages()
         page = await best_ms(5, pages) / PAGES

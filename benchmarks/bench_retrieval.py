@@ -31,6 +31,7 @@ from ctxfs.text.jsontext.write_stream import BLOCK
 from ctxfs.tools.retrieval import retrieval_tools
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.search.page import grep_page
+from ctxfs.tools.stored import Scope
 
 PAGE_LIMIT_MS = 3.0
 GREP_LIMIT = 2.0
@@ -144,12 +145,12 @@ async def search(fs: ContextFileSystem, item_id: str, data: bytes, plain: Path) 
             bare.append(await asyncio.to_thread(bare_ms, data, pattern))
             floor.append(await asyncio.to_thread(checked_ms, plain, sums, pattern))
             clock = Clock()
-            await grep_page(fs, item_id, LinePattern(pattern))
+            await grep_page(Scope(fs), item_id, LinePattern(pattern))
             ours.append(clock.read())
             async with (
                 Heartbeat() as heart
             ):  # in another run: a loop that turns all the time takes its share of two cores
-                await grep_page(fs, item_id, LinePattern(pattern))
+                await grep_page(Scope(fs), item_id, LinePattern(pattern))
             stalls.append(heart.worst_ms)
         stall = statistics.median(stalls)
         ratio, cpu_ratio = ratios(ours, bare)

@@ -15,7 +15,7 @@ from ctxfs.context.context import Context
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.testing.prompt_cache import PromptCache
-from ctxfs.tools.stored import read_page
+from ctxfs.tools.stored import Scope, read_page
 
 __all__ = ["SESSION", "make_session"]
 
@@ -127,15 +127,7 @@ async def make_session(root: Path, session_id: str = SESSION) -> None:
                 number += 1
                 result = made
                 if name == READ_BACK:
-                    page = await read_page(
-                        context.fs,
-                        arguments["item"],
-                        first=1,
-                        limit=40,
-                        char_offset=None,
-                        max_tokens=1_500,
-                        counter=None,
-                    )
+                    page = await read_page(Scope(context.fs, 1_500), arguments["item"], limit=40)
                     assert page.source is not None
                     result, sources[f"call_{number:03}"] = page.text, page.source
                 blocks.append({"type": "tool_use", "id": f"call_{number:03}", "name": name, "input": arguments})

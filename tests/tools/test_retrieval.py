@@ -29,6 +29,7 @@ from ctxfs.tools.paging import MAX_LINE_CHARS
 from ctxfs.tools.search.contents import in_order
 from ctxfs.tools.search.line_pattern import MAX_CPU_S, LinePattern
 from ctxfs.tools.search.page import grep_page
+from ctxfs.tools.stored import Scope
 from session_items import tool_result
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +66,7 @@ class Session:
     async def grep(self, pattern: str, *, budget: CpuBudget | None = None, **arguments: Any) -> str:
         """What ``context_grep`` finds, however slow the machine is: with ``budget``, or without a bound on CPU time."""
         searched = LinePattern(pattern, budget=budget or CpuBudget(None))
-        result = await grep_page(self.fs, "call_1", searched, max_tokens=self.max_tokens, **arguments)
+        result = await grep_page(Scope(self.fs, self.max_tokens), "call_1", searched, **arguments)
         assert isinstance(result.content, str)
         return result.content
 
@@ -411,7 +412,9 @@ async def test_a_search_stops_where_its_budget_is_used_up_and_goes_on_from_there
     calls = 0
     while offset is not None:
         budget = CpuBudget(12, clock=lambda: float(next(readings)))
-        result = await grep_page(fs, "call_1", LinePattern("hit", budget=budget, max_step_bytes=65_536), offset=offset)
+        result = await grep_page(
+            Scope(fs), "call_1", LinePattern("hit", budget=budget, max_step_bytes=65_536), offset=offset
+        )
         assert not result.is_error
         text = str(result.content)
         found += [int(n) for n in re.findall(r"^(\d+):", text, re.MULTILINE)]

@@ -176,24 +176,27 @@ class Tool:
             value = await self.handler(arguments)
         finally:
             CALL.reset(token)
-        if not isinstance(value, ToolResult):
-            content = await _converted(lambda new: _showable(to_content(new)), value)
-            return ToolResult(content, is_data=isinstance(content, str) and not isinstance(value, _TEXTS))
-        if value.source is None:
-            return replace(value, content=await _converted(lambda new: _showable(_checked(new)), value.content))
-        return replace(value, content=await _converted(_checked, value.content))
+        content = value.content if isinstance(value, ToolResult) else value
+        if content is None or isinstance(content, str):
+            return _result(value)
+        return await _result_in_thread(value)  # it may take long
 
 
-async def _converted(convert: Callable[[Any], Content], value: object) -> Content:
-    """Do in a worker thread what may take long."""
-    if value is None or isinstance(value, str):
-        return convert(value)
-    return await _in_thread(convert, value)
+def _result(value: object) -> ToolResult:
+    """The result of a call whose handler returned ``value``."""
+    if not isinstance(value, ToolResult):
+        content = to_content(value)
+        _check_images(content)
+        return ToolResult(content, is_data=isinstance(content, str) and not isinstance(value, _TEXTS))
+    content = _checked(value.content)
+    if value.source is None:
+        _check_images(content)
+    return replace(value, content=content)
 
 
 @uninterrupted  # the tool has done its work: its result is not lost
-async def _in_thread(convert: Callable[[Any], Content], value: object) -> Content:
-    return await anyio.to_thread.run_sync(convert, value)
+async def _result_in_thread(value: object) -> ToolResult:
+    return await anyio.to_thread.run_sync(_result, value)
 
 
 def to_content(value: object) -> Content:
@@ -226,10 +229,10 @@ def _checked(content: object) -> Content:
         raise ToolError(f"the tool returned content that cannot be recorded: {error}") from error
 
 
-def _showable(content: Content) -> Content:
+def _check_images(content: Content) -> None:
     """Refuse an image that providers refuse: in the context it would make every later request fail."""
     if isinstance(content, str):
-        return content
+        return
     for block in content:
         source = block.get("source")
         if block["type"] != "image" or not isinstance(source, dict) or source.get("type") != "base64":
@@ -237,7 +240,6 @@ def _showable(content: Content) -> Content:
         fault = image_fault(source.get("media_type"), source.get("data"))
         if fault:
             raise ToolError(f"the tool returned an image that providers refuse ({fault[0]}: {fault[1]})")
-    return content
 
 
 def _to_json_with_surrogates(value: object) -> str:

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
@@ -45,13 +46,14 @@ _MAX_TIMEOUT_S = 600.0
 _READ_BYTES = 65_536
 _FLUSH_BYTES = 524_288
 _FLUSH_S = 0.05
-"""So long output waits for more of it before readers see it."""
+"""How long output waits for more of it before readers see it."""
 
 _JSON_BYTES = 16 * 1024 * 1024
 """Output that begins like JSON is read once more to see whether it is, up to this size."""
 
 _GRACE_S = 2.0
-"""So long a command that ran out of time may take to end by itself, and its pipe may be silent before it is left."""
+"""How long a command that ran out of time may take to end by itself, and how long its pipe may be silent before the
+tool stops waiting for it."""
 
 _PIPE_BYTES = 1_048_576
 """More than what a command that has ended can have left in its pipe and in the loop's buffers."""
@@ -316,10 +318,14 @@ class _Shown:
         if text is None or self.limits.is_over(text):
             text = self._part(stored, ends, outcome, is_json=await self._is_json(stored, ends))
         else:
-            text = f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}[{outcome}]"
-        path = path_of(self.fs.base, stored.name)
-        whole = ContentRange(item_id=stored.item_id, path=path, first_line=1, last_line=stored.lines)
-        return ToolResult(text, is_error=is_error, source=whole if stored.lines else None)
+            if text and not text.endswith("\n"):
+                text += "\n"
+            text += f"[{outcome}]"
+        source: ContentRange | None = None
+        if stored.lines:
+            path = path_of(self.fs.base, stored.name)
+            source = ContentRange(item_id=stored.item_id, path=path, first_line=1, last_line=stored.lines)
+        return ToolResult(text, is_error=is_error, source=source)
 
     async def _is_json(self, stored: Stored, ends: Ends) -> bool | None:
         """Whether the output is JSON; None: it may be, and is too large to be read for that."""
@@ -331,17 +337,17 @@ class _Shown:
         return await run_in_steps(lambda: is_json(text))
 
     def _part(self, stored: Stored, ends: Ends, outcome: str, *, is_json: bool | None) -> str:
-        call_id = None if (call := CALL.get()) is None else call.call_id
-        hint: dict[str, Any] = {
-            "tool": _NAME,
-            **({} if call_id is None else {"call_id": call_id}),
-            "chars": ends.chars,
-            "bytes": stored.size_bytes,
-            "exit_code": stored.metadata["exit_code"],
-        }
-        named = "" if call_id is None else f", call {safe_name(call_id)}"
+        title = _NAME
+        hint: dict[str, Any] = {"tool": _NAME}
+        call = CALL.get()
+        if call is not None:
+            title += f", call {safe_name(call.call_id)}"
+            hint["call_id"] = call.call_id
+        hint["chars"] = ends.chars
+        hint["bytes"] = stored.size_bytes
+        hint["exit_code"] = stored.metadata["exit_code"]
         return render_materialized(
-            title=f"{_NAME}{named}, {stored.item_id}: {outcome}",
+            title=f"{title}, {stored.item_id}: {outcome}",
             size=render_size(chars=ends.chars, size_bytes=stored.size_bytes, lines=stored.lines, is_json=is_json),
             ref=ContextRef(id=stored.item_id, hint=MappingProxyType(hint)).to_json(),
             advice=render_advice(stored.item_id, path_of(self.fs.base, stored.name), self.tools),
@@ -353,7 +359,8 @@ class _Shown:
         """The longest passages that take a digest's share of the output; tokens are not counted of so much of it."""
         for lines, size_bytes in snippet_bounds():
             passages = ends.passages(line_count=stored.lines, lines=lines, size_bytes=size_bytes)
-            if sum(len(row) + 1 for rows in passages.values() for row in rows) <= ends.chars // DIGEST_FRACTION:
+            chars = sum(len(row) + 1 for row in chain.from_iterable(passages.values()))
+            if chars <= ends.chars // DIGEST_FRACTION:
                 return passages
         return {}
 

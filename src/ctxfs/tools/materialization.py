@@ -175,14 +175,14 @@ class Materializer:
         return EagerOffload(item=item, chars=len(measured), offload=offload), summary.ref
 
     def _hint(self, message: ToolMessage, measured: str) -> dict[str, str | int]:
+        hint: dict[str, str | int] = {"tool": message.tool_name}
         server = self.settings.servers.get(message.tool_name)
-        return {
-            "tool": message.tool_name,
-            **({} if server is None else {"server": server}),
-            "call_id": message.tool_call_id,
-            "chars": len(measured),
-            "bytes": utf8_size(measured),
-        }
+        if server is not None:
+            hint["server"] = server
+        hint["call_id"] = message.tool_call_id
+        hint["chars"] = len(measured)
+        hint["bytes"] = utf8_size(measured)
+        return hint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,11 +203,18 @@ class _Summary:
         chars = int(self.ref.hint["chars"])
         size_bytes = int(self.ref.hint["bytes"])
         size = render_size(chars=chars, size_bytes=size_bytes, lines=line_count, is_json=self.is_json)
-        size += f"; content blocks: {self.blocks}" if self.blocks else ""
-        ref = self.ref.to_json()
-        stored = f"in part, {part_of(size_bytes, self.full_bytes)}" if self.full_bytes else "in full"
+        if self.blocks:
+            size += f"; content blocks: {self.blocks}"
+        stored = "in full"
+        if self.full_bytes:
+            stored = f"in part, {part_of(size_bytes, self.full_bytes)}"
         return render_materialized(
-            title=self.title, size=size, ref=ref, advice=self.advice, passages=passages, stored=stored
+            title=self.title,
+            size=size,
+            ref=self.ref.to_json(),
+            advice=self.advice,
+            passages=passages,
+            stored=stored,
         )
 
     def is_smaller(self, text: str) -> bool:
@@ -225,7 +232,10 @@ class _Summary:
         most = min(bare_tokens + content_tokens // DIGEST_FRACTION, content_tokens - 1)
         for lines, size_bytes in snippet_bounds():
             text = self.render(self.snippets.passages(lines=lines, size_bytes=size_bytes), line_count=count)
-            if self.is_smaller(text) and (tokens := counter.count(text)) <= most:
+            if not self.is_smaller(text):
+                continue
+            tokens = counter.count(text)
+            if tokens <= most:
                 return text, tokens
         return bare, bare_tokens
 

@@ -1,7 +1,6 @@
 """The Read tool: evicted content, and files that the user allows, in numbered pages."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.files import Roots
 from ctxfs.tools.paging import MAX_POSITION
-from ctxfs.tools.stored import CHARS_PER_TOKEN, MIN_PAGE_TOKENS, page_result, read_page, reading_tool, rendered
+from ctxfs.tools.stored import Scope, page_result, read_page, reading_tool, rendered
 
 DEFAULT_MAX_TOKENS = 8_000
 DEFAULT_LIMIT_LINES = 2_000
@@ -51,7 +50,7 @@ def read_tool(
         ToolDefinitionError: ``name`` cannot be a tool's name.
 
     """
-    max_tokens = max(MIN_PAGE_TOKENS, max_tokens)
+    scope = Scope(fs, max_tokens, counter)
 
     @reading_tool(_DESCRIPTION, name=name)
     async def read(
@@ -65,35 +64,22 @@ def read_tool(
             Field(ge=0, le=MAX_POSITION, description="Read line `offset` only, from this character (from 0) on"),
         ] = None,
     ) -> ToolResult:
-        base = Path(fs.base)
-        allowed = Roots(roots, sessions=base.parent if base.is_absolute() else None)
-        page = partial(_file_page, allowed, file_path)
         item_id = fs.find(file_path)
         if item_id is not None:
-            page = partial(read_page, fs, item_id)
-        return await page(first=offset, limit=limit, char_offset=char_offset, max_tokens=max_tokens, counter=counter)
+            return await read_page(scope, item_id, first=offset, limit=limit, char_offset=char_offset)
+        base = Path(fs.base)
+        allowed = Roots(roots, sessions=base.parent if base.is_absolute() else None)
+        found = await to_thread.run_sync(
+            lambda: allowed.read(
+                file_path, first=offset, limit=limit, max_chars=scope.max_chars, char_offset=char_offset
+            ),
+            abandon_on_cancel=True,
+        )
+        if found.image is not None:
+            return ToolResult((found.image,))
+        if not found.lines:
+            return page_result(None, offset, found.total_lines)
+        page = await rendered(list(found.lines), found.total_lines, scope.max_tokens, counter)
+        return page_result(page, offset, None)
 
     return read
-
-
-async def _file_page(
-    allowed: Roots,
-    path: str,
-    *,
-    first: int,
-    limit: int,
-    char_offset: int | None,
-    max_tokens: int,
-    counter: TokenCounter | None,
-) -> ToolResult:
-    """A page of a file that no session stored."""
-    max_chars = max_tokens * CHARS_PER_TOKEN
-    found = await to_thread.run_sync(
-        lambda: allowed.read(path, first=first, limit=limit, max_chars=max_chars, char_offset=char_offset),
-        abandon_on_cancel=True,
-    )
-    if found.image is not None:
-        return ToolResult((found.image,))
-    if not found.lines:
-        return page_result(None, first, found.total_lines)
-    return page_result(await rendered(list(found.lines), found.total_lines, max_tokens, counter), first, None)

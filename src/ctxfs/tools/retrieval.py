@@ -25,7 +25,6 @@ from ctxfs.tools.search.page import DEFAULT_MATCHES, grep_page
 from ctxfs.tools.stored import (
     DEFAULT_MAX_TOKENS,
     MAX_LIMIT_LINES,
-    MIN_PAGE_TOKENS,
     Scope,
     list_page,
     noting_missing,
@@ -62,7 +61,7 @@ def retrieval_tools(
             these comes in any case, so that it can be seen.
         counter: counts tokens; None takes the default counter.
     """
-    scope = Scope(fs, max(MIN_PAGE_TOKENS, max_tokens), counter)
+    scope = Scope(fs, max_tokens, counter)
     return (_read_tool(scope), _tail_tool(scope), _grep_tool(scope), _list_tool(scope))
 
 
@@ -87,18 +86,10 @@ def _read_tool(scope: Scope) -> Tool:
         ] = None,
     ) -> ToolResult:
         item_id = scope.known(ref)
-        if path is not None:
-            cutter = LineCutter(offset, limit=limit, max_chars=scope.max_chars, char_offset=char_offset)
-            return await _read_path(scope, item_id, path, offset, cutter)
-        return await read_page(
-            scope.fs,
-            item_id,
-            first=offset,
-            limit=limit,
-            char_offset=char_offset,
-            max_tokens=scope.max_tokens,
-            counter=scope.counter,
-        )
+        if path is None:
+            return await read_page(scope, item_id, first=offset, limit=limit, char_offset=char_offset)
+        cutter = LineCutter(offset, limit=limit, max_chars=scope.max_chars, char_offset=char_offset)
+        return await _read_path(scope, item_id, path, offset, cutter)
 
     return context_read
 
@@ -136,14 +127,12 @@ def _grep_tool(scope: Scope) -> Tool:
         ignore_case: bool = False,
     ) -> ToolResult:
         return await grep_page(
-            scope.fs,
+            scope,
             scope.known(ref),
             LinePattern(pattern, ignore_case=ignore_case),
             offset=offset,
             max_matches=max_matches,
             context_lines=context_lines,
-            max_tokens=scope.max_tokens,
-            counter=scope.counter,
         )
 
     return context_grep

@@ -83,11 +83,20 @@ def reading_tool(
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The session that the tools see, and the bound on each result; ``counter`` None is the default counter."""
+    """The session that the tools see, and the bound on each result.
+
+    Args:
+        fs: the session.
+        max_tokens: the bound; less than ``MIN_PAGE_TOKENS`` is taken for that.
+        counter: counts tokens; None: the default counter.
+    """
 
     fs: ContextFileSystem
-    max_tokens: int
-    counter: TokenCounter | None
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    counter: TokenCounter | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_tokens", max(MIN_PAGE_TOKENS, self.max_tokens))
 
     @property
     def max_chars(self) -> int:
@@ -140,41 +149,31 @@ async def _fed(feed: Callable[[str], T], piece: str) -> T:
 
 
 async def read_page(
-    fs: ContextFileSystem,
-    item_id: str,
-    *,
-    first: int,
-    limit: int,
-    char_offset: int | None,
-    max_tokens: int,
-    counter: TokenCounter | None,
+    scope: Scope, item_id: str, *, first: int = 1, limit: int = MAX_LIMIT_LINES, char_offset: int | None = None
 ) -> ToolResult:
     """A page of an item's stored content, with the lines that it shows as its source.
 
-    ``max_tokens`` bounds its text and, beside that, the images and documents on its lines; one comes in any case, of at
-    most ``MAX_MEDIUM_TOKENS``, so that each can be seen again.
+    The bound is one for its text and, beside that, one for the images and documents on its lines; one of these comes in
+    any case, of at most ``MAX_MEDIUM_TOKENS``, so that each can be seen again.
     """
-    reader = fs.reader(item_id)
-    max_chars = max_tokens * CHARS_PER_TOKEN
+    reader = scope.fs.reader(item_id)
+    max_tokens = scope.max_tokens
     limit = min(limit, max_tokens)  # each line is a token at least
-    lines = await stored_lines(reader, first, limit=limit, max_chars=max_chars, char_offset=char_offset)
+    lines = await stored_lines(reader, first, limit=limit, max_chars=scope.max_chars, char_offset=char_offset)
     total = reader.stored.lines
     if not lines:
         return page_result(None, first, total)
     media = await reader.media(first, lines[-1].number)
-    page = await rendered(lines, total, max_tokens - (_NOTE_TOKENS if media else 0), counter)
+    if media:
+        page = await rendered(lines, total, max_tokens - _NOTE_TOKENS, scope.counter)
+    else:
+        page = await rendered(lines, total, max_tokens, scope.counter)
     page = noting_missing(page, reader.stored)
-    source = ContentRange(
-        item_id=item_id,
-        path=path_of(fs.base, reader.stored.name),
-        first_line=page.first_line,
-        last_line=page.last_line,
-    )
-    result = page_result(page, first, total, source)
+    result = page_result(page, first, total, scope.source(reader.stored, page.first_line, page.last_line))
     on_page = [(line, block) for line, block in media if line <= page.last_line]
     if not on_page:
         return result
-    content = await run_in_steps(lambda: _with_media(page.text, on_page, max_tokens, counter or default_counter()))
+    content = await run_in_steps(lambda: _with_media(page.text, on_page, max_tokens, scope.loaded_counter()))
     return replace(result, content=content)
 
 

@@ -21,7 +21,7 @@ from ctxfs.storage.task_group import TaskGroup
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import Tool, ToolResult, told
 from ctxfs.tools.retrieval import retrieval_tools
-from ctxfs.tools.stored import DEFAULT_MAX_TOKENS, Scope
+from ctxfs.tools.stored import Scope
 from ctxfs.version import __version__
 
 _log = logging.getLogger("ctxfs.adapters")
@@ -134,7 +134,7 @@ def query_tool_of(fs: ContextFileSystem) -> Tool:
     # SQLite takes a while to import, and a host does not wait for a server that starts late.
     from ctxfs.tools.query import query_tool  # noqa: PLC0415
 
-    return query_tool(Scope(fs, DEFAULT_MAX_TOKENS, None), ids_from="context_list")
+    return query_tool(Scope(fs), ids_from="context_list")
 
 
 async def serve_stdio(server: Server, incoming: BinaryIO | None = None, outgoing: BinaryIO | None = None) -> None:

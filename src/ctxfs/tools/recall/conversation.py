@@ -4,21 +4,19 @@ from collections.abc import Sequence
 from functools import partial
 
 from ctxfs.errors import SessionError, StorageError, ToolError
-from ctxfs.messages.tokens import TokenCounter
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import ToolResult, told
 from ctxfs.tools.paging import Line
 from ctxfs.tools.recall.archive import PastSession
 from ctxfs.tools.recall.past import PastItem
+from ctxfs.tools.stored import Scope
 
 _ITEM_LINES = 12
 _ITEM_CHARS = 800
 _FOOTER_TOKENS = 60
 
 
-async def conversation(
-    session: PastSession, first: int, last: int, *, max_tokens: int, counter: TokenCounter
-) -> ToolResult:
+async def conversation(session: PastSession, scope: Scope, first: int, last: int) -> ToolResult:
     """What was new at the calls ``first`` to ``last``, as many as fit: the items that each sent first, and its reply.
 
     Raises:
@@ -30,12 +28,13 @@ async def conversation(
         raise ToolError(
             f"there are no calls {first} to {last}: the model was called {past.calls} times, counted from 1"
         )
+    last = min(last, past.calls + 1)
     rows: list[str] = []
     used = _FOOTER_TOKENS
     shown_to = first - 1
-    for call in range(first, min(last, past.calls + 1) + 1):
+    for call in range(first, last + 1):
         block = await _call(session, call)
-        fitting, cost = await run_in_steps(partial(_fitting, block, max_tokens - used, counter))
+        fitting, cost = await run_in_steps(partial(_fitting, block, scope, used))
         if rows and len(fitting) < len(block):
             break
         rows += fitting
@@ -43,7 +42,7 @@ async def conversation(
         shown_to = call
         if len(fitting) < len(block):
             break
-    more = f"; next: first={shown_to + 1}" if shown_to < min(last, past.calls + 1) else ""
+    more = f"; next: first={shown_to + 1}" if shown_to < last else ""
     return ToolResult(
         "\n".join([*rows, f"[calls {first}-{shown_to} of {past.calls}{more}; history_read shows whole items]"])
     )
@@ -71,13 +70,14 @@ def _rows(item: PastItem, lines: Sequence[Line]) -> list[str]:
     return rows
 
 
-def _fitting(rows: list[str], budget: int, counter: TokenCounter) -> tuple[list[str], int]:
+def _fitting(rows: list[str], scope: Scope, used_before: int) -> tuple[list[str], int]:
     """The rows if they fit, else as many as do (at least one) and a mark; and their tokens."""
+    counter = scope.loaded_counter()
     kept: list[str] = []
     used = 0
     for row in rows:
         cost = counter.count(row) + 1
-        if kept and used + cost > budget:
+        if kept and used_before + used + cost > scope.max_tokens:
             return [*kept[: len(rows) - 2], "…"], used
         kept.append(row)
         used += cost

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from ctxfs.errors import SessionError, StorageError, ToolError
 from ctxfs.errors.base import quoted
-from ctxfs.messages.tokens import TokenCounter
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import ToolResult, told
 from ctxfs.tools.paging import Line
@@ -17,6 +16,7 @@ from ctxfs.tools.recall.words import PASSAGE_CHARS, folded, words_of
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.search.lines import FoundLine
 from ctxfs.tools.search.search import CutLines, Hit, Unread, search
+from ctxfs.tools.stored import Scope
 
 _SHOWN_CHARS = 300
 _BEFORE_CHARS = 80
@@ -58,20 +58,18 @@ class PastLine:
     def row(self) -> str:
         """The hit for the model."""
         line = self.line
-        place = f"call {self.item.call}, {self.item.name}" + (f", char_offset={line.begin}" if line.begin else "")
-        text = f"…{line.text}" if line.begin else line.text
-        return f"{self.item.item_id}:{line.number} ({place}): {text}{'…' if line.more else ''}"
+        place = f"call {self.item.call}, {self.item.name}"
+        text = line.text
+        if line.begin:
+            place += f", char_offset={line.begin}"
+            text = f"…{text}"
+        if line.more:
+            text += "…"
+        return f"{self.item.item_id}:{line.number} ({place}): {text}"
 
 
 async def search_words(
-    session: PastSession,
-    query: str,
-    where: Where,
-    *,
-    skip: int,
-    max_matches: int,
-    max_tokens: int,
-    counter: TokenCounter,
+    session: PastSession, scope: Scope, query: str, where: Where, *, skip: int, max_matches: int
 ) -> ToolResult:
     """The lines that match a query best, one of each passage.
 
@@ -108,7 +106,7 @@ async def search_words(
     if unindexed:
         notes.append(f"{unindexed:,} items are not searched yet: search again")
     next_skip = taken if taken < len(wanted) else None
-    return await _result(hits, notes, next_skip=next_skip, max_tokens=max_tokens, counter=counter)
+    return await _result(scope, hits, notes, next_skip=next_skip)
 
 
 def _best(lines: Sequence[Line], words: Sequence[str]) -> Line | None:
@@ -144,14 +142,13 @@ def _cut(line: Line, words: Sequence[str]) -> Line:
 
 async def search_pattern(
     session: PastSession,
+    scope: Scope,
     pattern: LinePattern,
     where: Where,
     *,
     skip: int,
     offset: int,
     max_matches: int,
-    max_tokens: int,
-    counter: TokenCounter,
 ) -> ToolResult:
     """The lines that match a regular expression, the oldest first; the first ``skip`` items are left out.
 
@@ -162,8 +159,13 @@ async def search_pattern(
     hits: list[PastLine] = []
     notes: list[str] = []
     files = 0
-    taken = skip
+    done = skip  # how many items were searched to their ends
     more_in: tuple[PastItem, int] | None = None
+    # What is found is one of four cases:
+    # - a line: the search ends within its item if there are enough of them;
+    # - an item cannot be read: the next one is searched;
+    # - an item was searched in part, since it has more lines, or the budget is used up: the search ends within it;
+    # - an item was searched to its end: the next one is, unless this is enough for one call.
     searched = search(session, matcher, wanted[skip : skip + _MOST_ITEMS], first_line=offset)
     async with aclosing(searched):
         async for found in searched:
@@ -180,20 +182,22 @@ async def search_pattern(
                 stopped = found.end.stopped
                 if stopped is not None and stopped.error.line_too_long:
                     notes.append(f"line {stopped.number} of {item.item_id} is not searched: {stopped.error}")
-                elif stopped is not None and (taken, stopped.number) == (skip, offset):
+                elif stopped is not None and (done, stopped.number) == (skip, offset):
                     raise stopped.error  # to go on from here would find out nothing either
                 if found.end.next_line is not None:
                     more_in = item, found.end.next_line
                     break
-            taken += 1
-            files += item.text is None
+            done += 1
+            if item.text is None:
+                files += 1
             if len(hits) == max_matches or pattern.budget.left_s <= 0 or files == _MOST_FILES:
                 break
     if more_in is not None:
-        notes.append(f"go on in {more_in[0].item_id}: skip={taken}, offset={more_in[1]}")
-    elif taken < len(wanted):
-        notes.append(f"{taken:,} of {len(wanted):,} items were searched; go on: skip={taken}")
-    return await _result(hits, notes[:5], next_skip=None, max_tokens=max_tokens, counter=counter)
+        item, line = more_in
+        notes.append(f"go on in {item.item_id}: skip={done}, offset={line}")
+    elif done < len(wanted):
+        notes.append(f"{done:,} of {len(wanted):,} items were searched; go on: skip={done}")
+    return await _result(scope, hits, notes[:5], next_skip=None)
 
 
 def _shortened(line: FoundLine) -> Line:
@@ -201,15 +205,14 @@ def _shortened(line: FoundLine) -> Line:
     return Line(number=line.number, text=text, begin=line.begin, more=line.more or len(text) < len(line.text))
 
 
-async def _result(
-    hits: Sequence[PastLine], notes: Sequence[str], *, next_skip: int | None, max_tokens: int, counter: TokenCounter
-) -> ToolResult:
+async def _result(scope: Scope, hits: Sequence[PastLine], notes: Sequence[str], *, next_skip: int | None) -> ToolResult:
     def text() -> str:
+        counter = scope.loaded_counter()
         rows: list[str] = []
         used = _FOOTER_TOKENS + sum(counter.count(note) for note in notes)
         for hit in hits:
             cost = counter.count(hit.row) + 1
-            if rows and used + cost > max_tokens:
+            if rows and used + cost > scope.max_tokens:
                 break
             rows.append(hit.row)
             used += cost

@@ -9,10 +9,10 @@ from typing import Annotated
 from pydantic import Field
 
 from ctxfs.errors import ToolError
-from ctxfs.messages.tokens import TokenCounter, default_counter, require_counter
+from ctxfs.eviction.placeholder.lines import line_count
+from ctxfs.messages.tokens import TokenCounter, require_counter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import NoteWritten
-from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.paging import MAX_LINE_CHARS, MAX_POSITION
 from ctxfs.tools.query import query_tool
@@ -21,7 +21,7 @@ from ctxfs.tools.recall.conversation import conversation
 from ctxfs.tools.recall.search import Where, search_pattern, search_words
 from ctxfs.tools.recall.status import context_status as status_of
 from ctxfs.tools.search.line_pattern import LinePattern
-from ctxfs.tools.stored import MIN_PAGE_TOKENS, Scope, page_result, read_page, reading_tool, rendered
+from ctxfs.tools.stored import Scope, page_result, read_page, reading_tool, rendered
 
 MAX_NOTES = 50
 MAX_NOTE_CHARS = 1_000
@@ -55,24 +55,20 @@ def recall_tools(
 
     """
     require_counter(counter)
-    scope = Scope(fs, max(MIN_PAGE_TOKENS, max_tokens), counter)
-    made = _Recall(fs, scope.max_tokens, counter)
-    query = query_tool(scope, ids_from="history_search")
-    tools = (made.search(), made.read(), made.calls(), query, made.status())
-    return (*tools, made.note()) if notes else tools
+    scope = Scope(fs, max_tokens, counter)
+    made = _Recall(scope)
+    tools = [made.search(), made.read(), made.calls(), query_tool(scope, ids_from="history_search"), made.status()]
+    if notes:
+        tools.append(made.note())
+    return tuple(tools)
 
 
 class _Recall:
     """The state that the tools of one session share."""
 
-    def __init__(self, fs: ContextFileSystem, max_tokens: int, counter: TokenCounter | None) -> None:
-        self._fs = fs
-        self._session = PastSession(fs)
-        self._max_tokens = max_tokens
-        self._given = counter
-
-    async def _counter(self) -> TokenCounter:
-        return await run_in_steps(lambda: self._given or default_counter())
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._session = PastSession(scope.fs)
 
     def search(self) -> Tool:
         @reading_tool(
@@ -99,30 +95,15 @@ class _Recall:
                 int, Field(ge=1, le=MAX_POSITION, description="The first line of the first item; from the last search")
             ] = 1,
         ) -> ToolResult:
-            pattern = LinePattern(query, ignore_case=ignore_case) if regex else None
-            await self._session.refresh()
-            named = None if item is None else self._session.item(item).item_id
+            pattern = LinePattern(query, ignore_case=ignore_case) if regex else None  # refused before anything is read
+            session = self._session
+            await session.refresh()
+            named = None if item is None else session.item(item).item_id
             where = Where(item=named, first_call=first_call, last_call=last_call, tool=tool)
-            counter = await self._counter()
             if pattern is None:
-                return await search_words(
-                    self._session,
-                    query,
-                    where,
-                    skip=skip,
-                    max_matches=max_matches,
-                    max_tokens=self._max_tokens,
-                    counter=counter,
-                )
+                return await search_words(session, self._scope, query, where, skip=skip, max_matches=max_matches)
             return await search_pattern(
-                self._session,
-                pattern,
-                where,
-                skip=skip,
-                offset=offset,
-                max_matches=max_matches,
-                max_tokens=self._max_tokens,
-                counter=counter,
+                session, self._scope, pattern, where, skip=skip, offset=offset, max_matches=max_matches
             )
 
         return history_search
@@ -157,22 +138,15 @@ class _Recall:
             if offset is None and char_offset is None:
                 first = max(1, first - lines // 2)
             if self._session.stored(found) is not None:
-                return await read_page(
-                    self._fs,
-                    found.item_id,
-                    first=first,
-                    limit=lines,
-                    char_offset=char_offset,
-                    max_tokens=self._max_tokens,
-                    counter=self._given,
-                )
+                return await read_page(self._scope, found.item_id, first=first, limit=lines, char_offset=char_offset)
             text = await self._session.text(found)
-            total = text.count("\n") + (not text.endswith("\n")) if text else 0
+            total = line_count(text)
             max_chars = lines * (MAX_LINE_CHARS + 1)
             shown = await self._session.lines(found, first, lines, max_chars=max_chars, char_offset=char_offset)
             if not shown:
                 return page_result(None, first, total)
-            return page_result(await rendered(shown, total, self._max_tokens, self._given), first, total)
+            page = await rendered(shown, total, self._scope.max_tokens, self._scope.counter)
+            return page_result(page, first, total)
 
         return history_read
 
@@ -189,9 +163,7 @@ class _Recall:
             ] = None,
         ) -> ToolResult:
             await self._session.refresh()
-            last = first if last is None else last
-            counter = await self._counter()
-            return await conversation(self._session, first, last, max_tokens=self._max_tokens, counter=counter)
+            return await conversation(self._session, self._scope, first, first if last is None else last)
 
         return history_calls
 
@@ -202,8 +174,8 @@ class _Recall:
             name="context_status",
         )
         async def context_status() -> ToolResult:
-            limit = min(self._max_tokens, STATUS_TOKENS)
-            return ToolResult(await status_of(self._session, limit, self._given))
+            limit = min(self._scope.max_tokens, STATUS_TOKENS)
+            return ToolResult(await status_of(self._session, limit, self._scope.counter))
 
         return context_status
 
@@ -220,10 +192,11 @@ class _Recall:
                 int | None, Field(ge=1, le=MAX_POSITION, description="The note to replace or remove")
             ] = None,
         ) -> ToolResult:
-            notes = self._fs.state.notes
+            fs = self._scope.fs
+            notes = fs.state.notes
             _check_note(text, number, notes)
             written = max(notes, default=0) + 1 if number is None else number
-            await self._fs.writer.decide([], [NoteWritten(number=written, text=text)])
+            await fs.writer.decide([], [NoteWritten(number=written, text=text)])
             return ToolResult(f"[note {written} is {'written' if text else 'removed'}; there are {len(notes)}]")
 
         return note

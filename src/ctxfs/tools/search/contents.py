@@ -10,6 +10,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
 from ctxfs.errors import CtxfsError, ToolError, WorkLimitReached
+from ctxfs.eviction.placeholder.lines import line_count
 from ctxfs.session.content.reader import LONGEST_RUN_BLOCKS, BlockRange, ContentReader
 from ctxfs.storage.task_group import TaskGroup
 from ctxfs.text.steps import run_in_steps
@@ -82,9 +83,7 @@ def _matches(found: list[FoundLine], search: LineSearch, total_lines: int) -> Ma
 
 
 def _matches_in_text(text: str, search: LineSearch, first: int) -> Matches:
-    total = text.count("\n")
-    if text and not text.endswith("\n"):
-        total += 1
+    total = line_count(text)
     if first > max(1, total):
         return Matches(lines=(), next_line=None, stopped=None, total_lines=total)
     searched = text.split("\n", first - 1)[-1].encode("utf-8", "surrogatepass")

@@ -6,29 +6,26 @@ from dataclasses import replace
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.content.reader import ContentReader
-from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import ToolResult
 from ctxfs.tools.paging import MAX_LINE_CHARS, Line, row
 from ctxfs.tools.search.contents import Matches, matches_in, require_progress
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.search.lines import MOST_COUNTED, FoundLine
-from ctxfs.tools.stored import DEFAULT_MAX_TOKENS, MIN_PAGE_TOKENS, Scope, stored_lines
+from ctxfs.tools.stored import Scope, stored_lines
 
 DEFAULT_MATCHES = 50
 _FOOTER_TOKENS = 64
 
 
 async def grep_page(
-    fs: ContextFileSystem,
+    scope: Scope,
     item_id: str,
     pattern: LinePattern,
     *,
     offset: int = 1,
     max_matches: int = DEFAULT_MATCHES,
     context_lines: int = 0,
-    max_tokens: int = DEFAULT_MAX_TOKENS,
-    counter: TokenCounter | None = None,
 ) -> ToolResult:
     """The lines of an item that match, from line ``offset`` on, numbered; bounded like ``context_grep``.
 
@@ -38,8 +35,7 @@ async def grep_page(
         ToolError: ``offset`` is past the end.
         WorkLimitReached: not even line ``offset`` could be searched.
     """
-    scope = Scope(fs, max(MIN_PAGE_TOKENS, max_tokens), counter)
-    reader = fs.reader(item_id)
+    reader = scope.fs.reader(item_id)
     matches = await matches_in(reader, pattern, first=offset, most=max_matches)
     require_progress(matches, offset)
     missing = f"; {reader.stored.missing}" if reader.stored.missing else ""
@@ -155,9 +151,10 @@ def _grep_row(line: Line, mark: str) -> str:
 
 def _only_match(group: list[tuple[Line, str]], budget: int, counter: TokenCounter) -> list[str]:
     line = next(line for line, mark in group if mark == ":")
-    more = isinstance(line, FoundLine) and line.later
-    note = [f"[in line {line.number:,} there are more matches]"] if more else []
-    budget -= sum(map(counter.count, note))
+    note: list[str] = []
+    if isinstance(line, FoundLine) and line.later:
+        note.append(f"[in line {line.number:,} there are more matches]")
+        budget -= counter.count(note[0])
     while len(line.text) > 1 and counter.count(_grep_row(line, ":")) > budget:
         line = replace(line, text=line.text[: len(line.text) // 2], more=True)
     return [_grep_row(line, ":"), *note]

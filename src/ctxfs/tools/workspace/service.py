@@ -30,6 +30,7 @@ from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.search.page import DEFAULT_MATCHES, grep_page
+from ctxfs.tools.stored import Scope
 from ctxfs.tools.workspace.artifacts import (
     FIELDS,
     TOOL_RESULT,
@@ -260,13 +261,12 @@ class KnowledgeService:
         compiled = LinePattern(pattern, ignore_case=ignore_case)
         async with self.artifact(artifact_id, session_id) as (fs, stored):
             result = await grep_page(
-                fs,
+                Scope(fs, counter=self._counter),
                 stored.item_id,
                 compiled,
                 offset=start_line,
                 max_matches=max_matches,
                 context_lines=context_lines,
-                counter=self._counter,
             )
         return artifact_text(result.content)
 

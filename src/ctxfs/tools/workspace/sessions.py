@@ -42,20 +42,22 @@ class OpenSession:
 
     async def _add(self, artifacts: Sequence[Artifact]) -> list[Stored]:
         ids: list[str] = []
-        new: dict[str, tuple[Artifact, ContextItem]] = {}
+        new: dict[str, Artifact] = {}
+        items: list[ContextItem] = []
         try:
             for artifact in artifacts:
-                known = next((item_id for item_id, (other, _) in new.items() if _covers(other, artifact)), None)
-                known = known or await self._known(artifact)
-                if known is None:
-                    item = self._claim(artifact)
-                    new[item.id] = artifact, item
-                    known = item.id
-                ids.append(known)
-            metadata = {item_id: artifact.recorded_metadata() for item_id, (artifact, _) in new.items()}
-            await self.fs.writer.store([item for _, item in new.values()], metadata=metadata)
+                # It is one of three cases: in the list already, stored already, or new.
+                item_id = _covered(new, artifact) or await self._known(artifact)
+                if item_id is None:
+                    item = self._item(artifact)
+                    item_id = item.id
+                    items.append(item)
+                    new[item_id] = artifact
+                ids.append(item_id)
+            metadata = {item_id: artifact.recorded_metadata() for item_id, artifact in new.items()}
+            await self.fs.writer.store(items, metadata=metadata)
         except BaseException:
-            self._release([item for _, item in new.values() if item.id not in self.fs.state.stored])
+            self._release([item for item in items if item.id not in self.fs.state.stored])
             raise
         stored = self.fs.state.stored
         return [stored[item_id] for item_id in ids]
@@ -66,17 +68,17 @@ class OpenSession:
         if safe_name(artifact.artifact_id) not in stored:
             return None
         for entry in tuple(stored.values()):
-            info = info_of("", self.fs.session_id, entry)
-            same = info.raw_id == artifact.artifact_id and entry.chars == len(artifact.content)
-            if (
-                same
-                and _has(entry.metadata, artifact)
-                and artifact_text(await self.fs.load(entry.item_id)) == artifact.content
-            ):
+            # What a file need not be read for is compared first.
+            if info_of("", self.fs.session_id, entry).raw_id != artifact.artifact_id:
+                continue
+            if entry.chars != len(artifact.content) or not _has(entry.metadata, artifact):
+                continue
+            if artifact_text(await self.fs.load(entry.item_id)) == artifact.content:
                 return entry.item_id
         return None
 
-    def _claim(self, artifact: Artifact) -> ContextItem:
+    def _item(self, artifact: Artifact) -> ContextItem:
+        """The item that stores an artifact, with an id that nothing else gets."""
         tool_name = artifact.metadata.get("tool_name")
         unused = self._unused.get((artifact.artifact_id, tool_name))
         raw_id = artifact.artifact_id
@@ -90,7 +92,7 @@ class OpenSession:
         )
 
     def _release(self, items: Sequence[ContextItem]) -> None:
-        """Keep ids that were claimed for nothing: who tries again gets the same."""
+        """Keep the ids of items that were not stored for the next artifacts of the same id and tool."""
         for item in items:
             if isinstance(item.message, ToolMessage):
                 key = (item.message.tool_call_id, item.message.tool_name or None)
@@ -102,10 +104,13 @@ def _has(metadata: Mapping[str, Any], artifact: Artifact) -> bool:
     return artifact.recorded_metadata().items() <= metadata.items()
 
 
-def _covers(other: Artifact, artifact: Artifact) -> bool:
-    """Whether storing ``other`` stores ``artifact`` too."""
-    same = (other.artifact_id, other.content) == (artifact.artifact_id, artifact.content)
-    return same and _has(other.recorded_metadata(), artifact)
+def _covered(new: Mapping[str, Artifact], artifact: Artifact) -> str | None:
+    """The id in ``new`` of an artifact that is the same, with the same metadata or more; None: there is none."""
+    for item_id, other in new.items():
+        same = (other.artifact_id, other.content) == (artifact.artifact_id, artifact.content)
+        if same and _has(other.recorded_metadata(), artifact):
+            return item_id
+    return None
 
 
 class OpenSessions:

@@ -5,6 +5,7 @@ tools.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -23,6 +24,7 @@ from ctxfs.tools.stored import (
     DEFAULT_MAX_TOKENS,
     MAX_LIMIT_LINES,
     MIN_PAGE_TOKENS,
+    Scope,
     list_page,
     read_page,
     reading_tool,
@@ -59,28 +61,19 @@ def workspace_tools(
     return (_by_id(bound), _by_lines(bound), _grep(bound), _query(bound), _offload_info(bound))
 
 
+@dataclass(frozen=True, slots=True)
 class _Bound:
     """One session of the workspace, in bounded pages."""
 
-    def __init__(
-        self, service: KnowledgeService, session_id: str, max_tokens: int, counter: TokenCounter | None
-    ) -> None:
-        self.service = service
-        self.session_id = session_id
-        self.max_tokens = max_tokens
-        self.counter = counter
+    service: KnowledgeService
+    session_id: str
+    max_tokens: int
+    counter: TokenCounter | None
 
     async def page(self, artifact_id: str, first: int, limit: int, char_offset: int | None) -> ToolResult:
         async with self.service.artifact(artifact_id, self.session_id) as (fs, stored):
-            return await read_page(
-                fs,
-                stored.item_id,
-                first=first,
-                limit=limit,
-                char_offset=char_offset,
-                max_tokens=self.max_tokens,
-                counter=self.counter,
-            )
+            scope = Scope(fs, self.max_tokens, self.counter)
+            return await read_page(scope, stored.item_id, first=first, limit=limit, char_offset=char_offset)
 
 
 def _by_id(bound: _Bound) -> Tool:
@@ -139,14 +132,12 @@ def _grep(bound: _Bound) -> Tool:
         compiled = LinePattern(pattern, ignore_case=ignore_case)
         async with bound.service.artifact(artifact_id, bound.session_id) as (fs, stored):
             return await grep_page(
-                fs,
+                Scope(fs, bound.max_tokens, bound.counter),
                 stored.item_id,
                 compiled,
                 offset=offset,
                 max_matches=max_matches,
                 context_lines=context_lines,
-                max_tokens=bound.max_tokens,
-                counter=bound.counter,
             )
 
     return grep_knowledge
