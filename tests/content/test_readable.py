@@ -21,6 +21,17 @@ from ctxfs.text.jsontext.write_stream import BLOCK
 NAME = "tool_result/Read/call_1.txt"
 
 
+def test_what_is_no_text_is_named_with_its_size() -> None:
+    def named(source: Any, kind: str = "image") -> str:
+        return readable_text(({"type": kind, "source": source},))
+
+    assert named({"type": "base64", "media_type": "image/png", "data": "aGk="}) == "[image: image/png, 2 bytes]"
+    assert named({"type": "text", "data": "hello"}, "document") == "[document: unknown, 5 bytes]"
+    assert named({"type": "url", "url": "u"}).endswith("bytes of JSON]")
+    call = {"type": "tool_use", "id": "a", "name": "ls", "input": {"path": "."}}
+    assert readable_text((call,)) == '[calls ls {"path":"."}]'
+
+
 class CountingStore(MemoryStore):
     """Notes how many bytes are asked for, None for all that there are."""
 

@@ -1,10 +1,12 @@
 """An item's content out and in again, and its message with it."""
 
+from typing import Any
+
 import pytest
 
 from ctxfs.errors import InvalidRecord
 from ctxfs.messages.items import ContentRange, ContextItem
-from ctxfs.messages.messages import AssistantMessage, ToolMessage
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage, check_message
 from session_items import make_item
 
 PATH = "/s/tool_result/Read/a.json"
@@ -41,6 +43,30 @@ def test_a_reply_without_its_large_arguments_is_not_in_a_file() -> None:
     assert reply.with_content("other").message == AssistantMessage("other")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "use"),
+    [({"item_id": 1}, "a text"), ({"path": None}, "a text"), ({"first_line": "1"}, "a number")],
+)
+def test_each_part_of_a_range_has_its_type(wrong: dict[str, Any], use: str) -> None:
+    right = {"item_id": "call_1", "path": "/s/call_1.json", "first_line": 1, "last_line": 2}
+    assert ContentRange(**right).last_line == 2  # type: ignore[arg-type]
+    with pytest.raises(InvalidRecord, match=f"{next(iter(wrong))} of a ContentRange is .*: use {use}"):
+        ContentRange(**{**right, **wrong})
+
+
 def test_a_range_that_no_journal_could_hold_is_refused() -> None:
     with pytest.raises(InvalidRecord, match="first_line of a ContentRange is '1': use"):
         ContentRange(item_id="call_1", path="/s/call_1.json", first_line="1", last_line=2)  # type: ignore[arg-type]
+
+
+def test_a_message_is_taken_as_a_resumed_session_gives_it_back() -> None:
+    text = {"type": "text", "text": "x"}
+    assert check_message(UserMessage([text])) == UserMessage((text,))  # type: ignore[arg-type]
+    message = UserMessage("x")
+    assert check_message(message) is message
+    given = ToolMessage("a", "Read", [text], is_error=None, offload_path="/s/a.json")  # type: ignore[arg-type]
+    assert check_message(given) == ToolMessage("a", "Read", (text,), offload_path="/s/a.json")
+    with pytest.raises(ValueError, match="offload_path is 5"):
+        check_message(ToolMessage("a", "Read", "x", offload_path=5))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="not a message"):
+        check_message({"role": "user"})

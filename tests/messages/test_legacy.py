@@ -213,6 +213,35 @@ def test_nothing_after_a_call_is_shown() -> None:
     assert shown.finish() == ""
 
 
+def test_a_tag_within_a_line_is_shown_at_once() -> None:
+    from ctxfs.messages.legacy import _Shown
+
+    shown = _Shown()
+    assert [shown.feed(piece) for piece in ("a", "<function_call>", "\n<func", "tion_call>{}")] == [
+        *("a", "<function_call>", "\n", ""),
+    ]
+
+
+@pytest.mark.anyio
+async def test_a_whole_call_of_a_reply_that_was_cut_after_it_is_a_call() -> None:
+    _, reply = await replies(LegacyToolCalls(ScriptedModel([Cut(call_text(LS) + " and then")])))
+    assert [call.name for call in reply.message.tool_calls] == ["ls"]
+    assert reply.stop_reason == "max_tokens"
+
+
+@pytest.mark.anyio
+async def test_ids_that_are_not_ours_do_not_count_for_the_next_one() -> None:
+    messages = (
+        UserMessage("go"),
+        AssistantMessage(({"type": "tool_use", "id": "toolu_9", "name": "ls", "input": {}},)),
+        ToolMessage("toolu_9", "ls", "a.txt"),
+    )
+    model = LegacyToolCalls(ScriptedModel([call_text(LS)]))
+    reply = [event async for event in model.stream(ModelRequest(messages=messages))][-1]
+    assert isinstance(reply, Reply)
+    assert [call.id for call in reply.message.tool_calls] == ["call_001"]
+
+
 @pytest.mark.anyio
 async def test_what_might_have_become_a_call_is_shown_at_the_end() -> None:
     shown, _ = await replies(LegacyToolCalls(ScriptedModel(["I look.\n<function"])))

@@ -463,3 +463,10 @@ def test_what_is_recognised_already_stays_itself() -> None:
     error = PromptTooLong("too long", limit_tokens=5)
     assert too_long(error) is error
     assert too_long(InvalidRequest("no")) is None
+
+
+def test_a_code_says_it_whatever_the_status() -> None:
+    said = too_long({"code": "context_length_exceeded", "message": "slow down"}, status=429)
+    assert said is not None
+    assert (said.limit_tokens, said.actual_tokens) == (None, None)
+    assert too_long({"code": 5, "type": "rate_limit_error", "message": "slow down"}, status=429) is None

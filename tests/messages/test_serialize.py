@@ -260,6 +260,37 @@ def test_what_cannot_become_a_message_says_why(message: dict[str, Any], reason: 
         from_dict(message, {})
 
 
+def test_the_results_of_a_message_come_before_the_rest_of_it() -> None:
+    result = {"type": "tool_result", "tool_use_id": "a", "content": "1"}
+    text = {"type": "text", "text": "go on"}
+    one = ToolMessage("a", "ls", "1")
+    assert from_dict({"role": "user", "content": [text, result]}, {"a": "ls"}) == [one, UserMessage((text,))]
+    assert from_dict({"role": "user", "content": [result]}, {"a": "ls"}) == [one]
+    assert from_dict({"role": "user", "content": []}, {}) == [UserMessage(())]
+    assert from_dict({"role": "user", "content": "hi"}, {}) == [UserMessage("hi")]
+    assert from_dict({"role": "assistant", "content": [text]}, {}) == [AssistantMessage((text,))]
+    with pytest.raises(TranscriptError, match="tool_calls beside the content"):
+        from_dict({"role": "assistant", "content": "", "tool_calls": [{}]}, {})
+
+
+def test_a_change_far_back_makes_the_same_body_as_a_new_conversation() -> None:
+    call = {"type": "tool_use", "id": "a", "name": "Read", "input": {}}
+    messages: list[Message] = [UserMessage("1"), AssistantMessage("2"), UserMessage("3"), AssistantMessage((call,))]
+    messages.append(ToolMessage("a", "Read", "large"))
+    serializer = MessagesSerializer()
+    serializer.body(ModelRequest(messages=tuple(messages)), model="m", max_tokens=9)
+    messages[-1] = ToolMessage("a", "Read", "small")
+    body = serializer.body(ModelRequest(messages=tuple(messages)), model="m", max_tokens=9)
+    assert body == body_of(*messages)
+
+
+def test_a_place_that_is_named_twice_or_before_all_messages_is_no_further_breakpoint() -> None:
+    messages = (UserMessage("1"), AssistantMessage("2"), UserMessage("3"))
+    body = to_messages_body(ModelRequest(messages=messages, breakpoints=(0, 1, 1)), model="m", max_tokens=9)
+    marked = [n for n, message in enumerate(body["messages"]) if "cache_control" in message["content"][-1]]
+    assert marked == [0]
+
+
 # One conversation, request after request ------------------------------------------------------------------------------
 
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}

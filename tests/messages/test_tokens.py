@@ -209,6 +209,13 @@ def test_the_fast_extra_is_picked_up() -> None:
     assert default_counter().engine == "toktok-rs"
 
 
+def test_the_long_s_after_an_apostrophe_counts_the_same_everywhere() -> None:
+    pytest.importorskip("toktok")
+    fast = toktok_counter()
+    assert fast is not None
+    assert fast.count("it'\u017f") == tiktoken_counter().count("it'\u017f")
+
+
 @pytest.mark.anyio
 async def test_load_counter_says_how_long_it_took() -> None:
     counter = await load_counter()

@@ -6,6 +6,7 @@ import pytest
 
 from ctxfs.errors import ConfigError, UnsupportedCacheTtl
 from ctxfs.messages.models.prices import TTL_SECONDS, Prices
+from ctxfs.messages.rates import Rates, planning_prices
 
 LONG = Prices(input=4, output=15, cache_read=0.2, cache_write={"30m": 5, "12h": 10})
 LONGER = Prices(input=8, output=30, cache_read=0.4, cache_write={"30m": 10, "12h": 20})
@@ -78,3 +79,23 @@ def test_a_price_of_input_is_above_zero() -> None:
 def test_prices_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Prices(**{"input": 2, "output": 10, "cache_read": 0.1, "cache_write": {"30m": 2, "12h": 5}, **wrong})
+
+
+def test_rates_are_prices_in_units_of_the_cheapest_input() -> None:
+    rates = Rates.of(STEPPED, least_cached_tokens=1_024)
+    assert rates == Rates(
+        read=0.05,
+        write=1.25,
+        output=5,
+        steps=((272_000, Rates(read=0.1, write=2.5, output=7.5)), (500_000, Rates(read=0.2, write=5, output=15))),
+        least_cached_tokens=1_024,
+    )
+    assert Rates.from_mapping(rates.to_mapping()) == rates
+    assert Rates.from_mapping(Rates.of(LONG).to_mapping()) == Rates.of(LONG)
+    rewriting = Rates(read=0.1, write=1.25, output=5, rewrites_all=True)
+    assert rewriting.to_mapping() == {"read": 0.1, "write": 1.25, "output": 5, "rewrites_all": True}
+
+
+def test_a_plan_without_a_model_has_prices_too() -> None:
+    assert planning_prices("").output == 5.0
+    assert planning_prices("claude-sonnet-4-5").input == 3.0

@@ -296,6 +296,4 @@ def default_counter() -> O200kCounter:
 
 async def load_counter() -> O200kCounter:
     """Return the default counter, loaded in a worker thread; its ``load_s`` says how long that took."""
-    if _loaded:
-        return _loaded[0]
-    return await to_thread.run_sync(default_counter)
+    return _loaded[0] if _loaded else await to_thread.run_sync(default_counter)
