@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import loopback_only
+from frameworks import flow
 
 loopback_only.install()
 
@@ -20,6 +21,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def framework(request: pytest.FixtureRequest) -> str:
     return str(request.config.getoption("--framework"))
+
+
+@pytest.fixture
+def seen(caplog: pytest.LogCaptureFixture) -> flow.Seen:
+    """What the log of ctxfs says of the requests."""
+    return flow.Seen(caplog)
 
 
 @pytest.fixture(autouse=True, scope="session")

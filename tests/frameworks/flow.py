@@ -8,16 +8,21 @@ A framework's test gives an ``Agent``: the framework's own agent, with a model t
 """
 
 import asyncio
+import json
+import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import pytest
+
 from ctxfs import ContextFileSystem
 from ctxfs.context import History, HostCache
 from ctxfs.messages import Usage
+from ctxfs.messages.models.prices import TTL_SECONDS, CacheTtl
 from ctxfs.messages.tokens import default_counter
 from ctxfs.tools import Materialize
 
@@ -33,21 +38,76 @@ SETTINGS: dict[str, Any] = {"keep_recent": {TOOL: 1}, "preview_above_tokens": 20
 Where results are replaced at the source, that is by stricter limits."""
 
 
-def host_cache_seen(history: History) -> HostCache:
-    """What the history takes its framework to ask of the prompt cache, in the branch that was used last."""
-    *_, used = history._core._branches.values()  # noqa: SLF001 - a history so small shows it by no decision
-    return used.view.host
-
-
 LONG_PROMPT = "Answer in one sentence, and name the line of the log that says so. " * 300
+HELPER_PROMPT = "You read logs for another agent, and say what stands in them. " * 900
+"""The prompt of a subagent: of another size, so that neither can be taken for the other."""
 
 
-def check_overhead(history: History) -> None:
-    """The system prompt, and the tools of the history, are known to take a part of the window."""
-    count = default_counter().count
-    *_, used = history._core._branches.values()  # noqa: SLF001 - a history so small shows it by no decision
-    beside = count(LONG_PROMPT) + sum(count(tool.description) for tool in history.tools)
-    assert beside <= used.overhead_tokens < 1.5 * beside + 2_000
+class Sent(NamedTuple):
+    """What the log of ctxfs says of a request that a history rewrote. ``beside``: the tokens that are in no part."""
+
+    branch: str
+    beside: int
+    host: HostCache
+
+
+class Seen:
+    """What a user sees of the requests in the log, at its level DEBUG."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG, "ctxfs.context")
+        self._log = caplog
+
+    @property
+    def requests(self) -> list[Sent]:
+        """All of them, in their order."""
+        found = [_LINE.match(line) for line in self._log.messages]
+        return [
+            Sent(one["branch"], int(one["beside"]), HostCache(one["at_end"] == "True", _TTLS[one["ttl"]]))
+            for one in found
+            if one is not None
+        ]
+
+    @property
+    def last(self) -> Sent:
+        """The newest one."""
+        return self.requests[-1]
+
+    def check_overhead(self, history: History) -> None:
+        """The system prompt, and the tools of the history, are known to take a part of the window."""
+        count = default_counter().count
+        beside = count(LONG_PROMPT) + sum(count(tool.description) for tool in history.tools)
+        assert beside <= self.last.beside < 1.5 * beside + 2_000
+
+    def check_subagent(self, besides: Sequence[str]) -> None:
+        """Requests of an agent and of its subagent were counted with what each sends, in branches of their own.
+
+        ``besides``: what each request held beside its messages, as text.
+        """
+        count = default_counter().count
+        assert len(self.requests) == len(besides)
+        branches: dict[bool, set[str]] = {True: set(), False: set()}
+        for one, text in zip(self.requests, besides, strict=True):
+            assert 0.85 * count(text) <= one.beside <= 1.15 * count(text) + 100, (one, count(text))
+            branches[HELPER_PROMPT.strip() in text].add(one.branch)
+        assert [len(found) for found in branches.values()] == [1, 1], branches
+        assert branches[True] != branches[False]
+
+
+_LINE = re.compile(
+    r"session .*, branch '(?P<branch>.*)': .* of them replaced; (?P<beside>\d+) tokens beside them; "
+    r"cache breakpoints at the end: (?P<at_end>\w+), kept for: (?P<ttl>\w+)$"
+)
+_TTLS: dict[str, CacheTtl | None] = {"None": None, **{ttl: ttl for ttl in TTL_SECONDS}}
+
+
+_BESIDE = ("system", "systemInstruction", "instructions", "tools")
+"""What requests hold beside their messages, by the APIs' names for it."""
+
+
+def beside_in(body: Mapping[str, Any]) -> str:
+    """What a request to a server holds beside its messages, as text."""
+    return json.dumps([body[name] for name in _BESIDE if name in body], separators=(",", ":"))
 
 
 def service_log(n: int) -> str:
@@ -89,6 +149,13 @@ def _reads(placeholder: str, call_id: str) -> Call:
     ref = re.search(r'context_grep\(ref="([^"]+)"', placeholder)
     assert ref is not None, f"the first result is no placeholder: {placeholder[:100]!r}"
     return Call("context_grep", {"ref": ref[1], "pattern": "WARNING"}, call_id)
+
+
+def shared_move(hand_over: Call, results: Sequence[str], *, helps: bool) -> Call | str:
+    """What the scripted model does as an agent that hands over to a helper (``hand_over``), and as that helper."""
+    if results:
+        return THANKS
+    return Call(TOOL, {"n": 1}, "log_1") if helps else hand_over
 
 
 class Agent(Protocol):

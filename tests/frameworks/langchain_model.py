@@ -2,10 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -14,6 +16,8 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from ctxfs.context import Histories
+from ctxfs.messages import ToolCall
+from ctxfs.testing import MessagesServer
 from frameworks import flow
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "user/1"}}
@@ -100,3 +104,25 @@ def text_of(state: dict[str, Any]) -> str:
 
 def results_in(state: Any) -> list[ToolMessage]:
     return [message for message in state["messages"] if isinstance(message, ToolMessage)]
+
+
+@contextmanager
+def anthropic_server(hand_over: flow.Call) -> Iterator[MessagesServer]:
+    """A Messages API that plays an agent which hands over to a helper; nothing may be refused."""
+
+    def turn(body: dict[str, Any]) -> Any:
+        blocks = [b for message in body["messages"] if isinstance(message["content"], list) for b in message["content"]]
+        results = [block["type"] for block in blocks if block["type"] == "tool_result"]
+        helps = flow.HELPER_PROMPT.strip() in json.dumps(body["system"])
+        move = flow.shared_move(hand_over, results, helps=helps)
+        return move if isinstance(move, str) else [ToolCall(move.name, move.arguments, id=move.id)]
+
+    with MessagesServer([turn] * 8) as server:
+        yield server
+    assert server.refusals == []
+
+
+def anthropic_model(server: MessagesServer) -> Any:
+    """LangChain's model of Anthropic's, on that server."""
+    given: Any = {"model": "claude-sonnet-5-5", "api_key": "any", "max_tokens": 99}
+    return ChatAnthropic(base_url=server.url, **given)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -384,3 +384,38 @@ def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:
 def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="use History"):
         CtxfsMiddleware(Histories(tmp_path))  # type: ignore[arg-type]
+
+
+def test_a_subagent_has_a_branch_of_its_own_and_what_its_requests_hold_is_counted(
+    tmp_path: Path, seen: flow.Seen
+) -> None:
+    def move(body: dict[str, Any]) -> Any:
+        said = [block for message in body["messages"] for block in _blocks(message)]
+        results = [_text(block["content"]) for block in said if block["type"] == "tool_result"]
+        move = flow.shared_move(
+            flow.Call("ask_helper", {}, "ask_1"), results, helps=body["system"] == flow.HELPER_PROMPT
+        )
+        return move if isinstance(move, str) else [ToolCall(move.name, move.arguments, id=move.id)]
+
+    def run(branch: str, prompt: str, tools: Sequence[Any]) -> str:
+        middleware = CtxfsMiddleware(history, branch=branch)
+        runner = client.with_middleware(middleware).beta.messages.tool_runner(
+            model=MODEL,
+            max_tokens=500,
+            system=prompt,
+            messages=[{"role": "user", "content": flow.QUESTION}],
+            tools=[*tools, *middleware.tools],
+            thread=False,
+        )
+        return str(runner.until_done().content[-1].text)
+
+    @beta_tool
+    def ask_helper() -> str:
+        """Ask another agent."""
+        return run("helper", flow.HELPER_PROMPT, [service_log])
+
+    with MessagesServer([move] * 8) as running, History(root_path=tmp_path) as history:
+        client = Anthropic(api_key="any", base_url=running.url, max_retries=0)
+        assert run("", flow.LONG_PROMPT, [ask_helper]) == flow.THANKS
+    assert running.refusals == []
+    seen.check_subagent([flow.beside_in(body) for body in running.requests])

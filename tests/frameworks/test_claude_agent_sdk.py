@@ -178,7 +178,7 @@ def test_a_tool_says_what_is_wrong(tmp_path: Path) -> None:
     assert "no item 'nothing' in this session" in unknown["content"][0]["text"]
 
 
-def test_what_claude_code_sends_besides_a_transcript_is_counted(tmp_path: Path) -> None:
+def test_what_claude_code_sends_besides_a_transcript_is_counted(tmp_path: Path, seen: flow.Seen) -> None:
     """By what its first request was billed for: the transcript has neither its prompt nor its tools."""
     usage = {"input_tokens": 4, "cache_creation_input_tokens": 20_000, "cache_read_input_tokens": 3_000}
     question = {"role": "user", "content": "Go on. " * 1_000}
@@ -192,9 +192,27 @@ def test_what_claude_code_sends_besides_a_transcript_is_counted(tmp_path: Path) 
     with History("t", root_path=tmp_path) as history:
         store = CtxfsHooks(history).session_store(Kept())
         asyncio.run(store.load({"project_key": "p", "session_id": "s"}))
-        (used,) = history._core._branches.values()  # noqa: SLF001 - a history so small shows it by no decision
     beside = 23_004 - default_counter().count("Go on. " * 1_000)
-    assert beside - 100 < used.overhead_tokens <= beside
+    assert beside - 100 < seen.last.beside <= beside
+
+
+def test_the_transcript_of_a_subagent_is_a_branch_of_its_own(tmp_path: Path, seen: flow.Seen) -> None:
+    billed = {"": 20_000, "subagents/agent-1": 9_000}
+
+    class Kept(InMemorySessionStore):
+        async def load(self, key: Any) -> Any:
+            usage = {"input_tokens": billed[key.get("subpath") or ""]}
+            done = {"role": "assistant", "content": "Done.", "usage": usage}
+            return [{"type": "said", "message": one} for one in ({"role": "user", "content": "Go on."}, done)]
+
+    with History("t", root_path=tmp_path) as history:
+        store = CtxfsHooks(history).session_store(Kept())
+        main: Any = {"project_key": "p", "session_id": "s"}
+        for key in (main, {**main, "subpath": "subagents/agent-1"}, main):
+            asyncio.run(store.load(key))
+    assert [one.branch for one in seen.requests] == ["", "subagents/agent-1", ""]
+    for one in seen.requests:
+        assert billed[one.branch] - 100 < one.beside <= billed[one.branch]
 
 
 def test_a_store_has_what_the_store_behind_it_has(tmp_path: Path) -> None:

@@ -15,7 +15,17 @@ from ctxfs.adapters.deepagents import CtxfsBackend, CtxfsMiddleware, _is_stub
 from ctxfs.context import Histories, History, HostCache, Part
 from ctxfs.testing import MessagesServer
 from frameworks import flow
-from frameworks.langchain_model import CONFIG, Awaited, GraphAgent, ScriptedModel, results_in, service_log, text_of
+from frameworks.langchain_model import (
+    CONFIG,
+    Awaited,
+    GraphAgent,
+    ScriptedModel,
+    anthropic_model,
+    anthropic_server,
+    results_in,
+    service_log,
+    text_of,
+)
 
 OWN_LIMIT_CHARS = 80_000
 """From how many characters on the own offloader takes a result out of the history."""
@@ -185,12 +195,34 @@ def test_only_what_names_the_own_directory_is_a_stub() -> None:
     assert not _is_stub(Part("reply", "/large_tool_results/", 0))
 
 
-def test_the_breakpoints_that_it_sets_for_anthropic_are_seen(tmp_path: Path) -> None:
+def test_the_breakpoints_that_it_sets_for_anthropic_are_seen(tmp_path: Path, seen: flow.Seen) -> None:
     with MessagesServer(["Done."]) as server, History(root_path=tmp_path) as history:
         middleware = CtxfsMiddleware(history)
         given: Any = {"model": "claude-sonnet-5-5", "api_key": "any", "max_tokens": 99}
         model = ChatAnthropic(base_url=server.url, **given)
         agent: Any = create_deep_agent(model, middleware=[middleware], backend=middleware.backend())
         assert text_of(agent.invoke({"messages": [HumanMessage("Go on.")]})) == "Done."
-        assert flow.host_cache_seen(history) == HostCache(at_end=True, ttl="5m")
+        assert seen.last.host == HostCache(at_end=True, ttl="5m")
     assert server.requests[0]["cache_control"]
+
+
+def test_what_the_requests_of_a_subagent_hold_is_counted(tmp_path: Path, seen: flow.Seen) -> None:
+    task = flow.Call("task", {"description": flow.QUESTION, "subagent_type": "helper"}, "task_1")
+    with anthropic_server(task) as server, Histories(tmp_path) as histories:
+        middleware = CtxfsMiddleware(histories)
+        helper: Any = {
+            "name": "helper",
+            "description": "Reads logs",
+            "system_prompt": flow.HELPER_PROMPT,
+            "tools": [service_log],
+            "middleware": [middleware],
+        }
+        graph: Any = create_deep_agent(
+            anthropic_model(server),
+            system_prompt=flow.LONG_PROMPT,
+            middleware=[middleware],
+            subagents=[helper],
+            backend=middleware.backend(),
+        )
+        assert text_of(graph.invoke({"messages": [HumanMessage(flow.QUESTION)]}, CONFIG)) == flow.THANKS
+    seen.check_subagent([flow.beside_in(body) for body in server.requests])

@@ -21,6 +21,8 @@ from pydantic import BaseModel, Field
 from ctxfs.adapters.google_adk import CtxfsPlugin
 from ctxfs.context import Histories, History, HostCache, Part
 from ctxfs.errors import ConfigError
+from ctxfs.messages import ToolCall
+from ctxfs.testing import GeminiServer
 from frameworks import flow
 from frameworks.conformance import AdapterConformance, text_of, with_text
 
@@ -267,7 +269,7 @@ class TestConformance(AdapterConformance):
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_the_context_cache_of_an_app_is_seen(tmp_path: Path, cached: bool) -> None:
+def test_the_context_cache_of_an_app_is_seen(tmp_path: Path, seen: flow.Seen, cached: bool) -> None:
     model = ScriptedModel(model="scripted", moves=["Done."], requests=[])
     with History(root_path=tmp_path) as history:
         app = App(
@@ -286,7 +288,7 @@ def test_the_context_cache_of_an_app_is_seen(tmp_path: Path, cached: bool) -> No
                 pass
 
         asyncio.run(run())
-        assert flow.host_cache_seen(history) == HostCache(at_end=cached)
+        assert seen.last.host == HostCache(at_end=cached)
 
 
 def test_a_request_for_json_without_tools_gets_none(tmp_path: Path) -> None:
@@ -332,25 +334,24 @@ class Answer(BaseModel):
     ],
 )
 def test_hosted_tools_and_the_schema_of_the_answer_are_counted(
-    config: dict[str, Any], added: int, tmp_path: Path
+    config: dict[str, Any], added: int, tmp_path: Path, seen: flow.Seen
 ) -> None:
     def overhead(**given: Any) -> int:
         contents = [types.Content(role="user", parts=[types.Part(text="Go.")])]
         request = LlmRequest(contents=contents, config=types.GenerateContentConfig(**given))
         asyncio.run(plugin.before_model_callback(callback_context=context, llm_request=request))
-        (branch,) = history._core._branches.values()  # noqa: SLF001 - as flow.check_overhead
-        return branch.overhead_tokens
+        return seen.last.beside
 
     session = SimpleNamespace(app_name="a", user_id="u", id="s")
     context: Any = SimpleNamespace(agent_name="reader", session=session)
     with History(root_path=tmp_path) as history:
         plugin = CtxfsPlugin(history)
         few = overhead(system_instruction=flow.LONG_PROMPT)
-        flow.check_overhead(history)
+        seen.check_overhead(history)
         assert added <= overhead(system_instruction=flow.LONG_PROMPT, **config) - few < 2 * added
 
 
-def test_the_instruction_and_the_tools_of_a_request_are_counted(tmp_path: Path) -> None:
+def test_the_instruction_and_the_tools_of_a_request_are_counted(tmp_path: Path, seen: flow.Seen) -> None:
     model = ScriptedModel(model="scripted", moves=["Done."], requests=[])
     with History(root_path=tmp_path) as history:
         plugin = CtxfsPlugin(history)
@@ -362,6 +363,35 @@ def test_the_instruction_and_the_tools_of_a_request_are_counted(tmp_path: Path) 
             await runner.session_service.create_session(app_name="app", user_id="u", session_id="s")
             async for _ in runner.run_async(user_id="u", session_id="s", new_message=asked):
                 pass
-            flow.check_overhead(history)
+            seen.check_overhead(history)
 
         asyncio.run(run())
+
+
+def test_a_subagent_has_a_branch_of_its_own_and_what_its_requests_hold_is_counted(
+    tmp_path: Path, seen: flow.Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def turn(body: dict[str, Any]) -> Any:
+        parts = [part for content in body["contents"] for part in content["parts"]]
+        helps = flow.HELPER_PROMPT.strip() in json.dumps(body["systemInstruction"])
+        results = ["result" for part in parts if part.get("functionResponse", {}).get("name") == flow.TOOL]
+        over = flow.Call("transfer_to_agent", {"agent_name": "helper"}, "")
+        move = flow.shared_move(over, results, helps=helps)
+        return move if isinstance(move, str) else [ToolCall(move.name, move.arguments)]
+
+    with GeminiServer([turn] * 8) as server, History(root_path=tmp_path) as history:
+        monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", server.url)
+        monkeypatch.setenv("GOOGLE_API_KEY", "any")
+        helper = LlmAgent(name="helper", model="gemini-2.5-pro", instruction=flow.HELPER_PROMPT, tools=[service_log])
+        main = LlmAgent(name="main", model="gemini-2.5-pro", instruction=flow.LONG_PROMPT, sub_agents=[helper])
+        asked = types.Content(role="user", parts=[types.Part(text=flow.QUESTION)])
+
+        async def run() -> list[Any]:
+            runner = InMemoryRunner(app=App(name="app", root_agent=main, plugins=[CtxfsPlugin(history)]))
+            await runner.session_service.create_session(app_name="app", user_id="u", session_id="s")
+            return [one async for one in runner.run_async(user_id="u", session_id="s", new_message=asked)]
+
+        assert asyncio.run(run())[-1].content.parts[0].text == flow.THANKS
+    assert server.refusals == []
+    seen.check_subagent([flow.beside_in(body) for body in server.requests])
+    assert [one.branch for one in seen.requests] == ["main", "helper", "helper"]

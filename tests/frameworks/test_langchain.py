@@ -15,6 +15,7 @@ from langchain_anthropic import ChatAnthropic
 from langchain_anthropic.middleware import AnthropicPromptCachingMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import BaseModel, Field
@@ -25,7 +26,17 @@ from ctxfs.errors import ConfigError
 from ctxfs.testing import MessagesServer
 from ctxfs.testing.history_conformance import HistoryConformance
 from frameworks import flow
-from frameworks.langchain_model import CONFIG, Awaited, GraphAgent, ScriptedModel, results_in, service_log, text_of
+from frameworks.langchain_model import (
+    CONFIG,
+    Awaited,
+    GraphAgent,
+    ScriptedModel,
+    anthropic_model,
+    anthropic_server,
+    results_in,
+    service_log,
+    text_of,
+)
 
 
 class LangChainAgent(GraphAgent):
@@ -85,22 +96,21 @@ class Answer(BaseModel):
     ],
 )
 def test_hosted_tools_and_the_schema_of_the_answer_are_counted(
-    beside: dict[str, Any], added: int, tmp_path: Path
+    beside: dict[str, Any], added: int, tmp_path: Path, seen: flow.Seen
 ) -> None:
     def overhead(**given: Any) -> int:
         request: Any = ModelRequest(
             model=cast("Any", None), messages=[HumanMessage("Go.")], state={"messages": []}, **given
         )
         middleware.wrap_model_call(request, lambda _: ModelResponse(result=[]))
-        (branch,) = history._core._branches.values()  # noqa: SLF001 - as flow.check_overhead
-        return branch.overhead_tokens
+        return seen.last.beside
 
     with History(root_path=tmp_path) as history:
         middleware = CtxfsMiddleware(history)
         own: Any = {"system_message": SystemMessage(flow.LONG_PROMPT), "tools": list(middleware.tools)}
         call: Any = RunnableLambda(lambda _: overhead(**own))
         few = call.invoke(None)
-        flow.check_overhead(history)
+        seen.check_overhead(history)
         tools = [*own["tools"], *beside.get("tools", ())]
         call = RunnableLambda(lambda _: overhead(**own | beside | {"tools": tools}))
         assert added <= call.invoke(None) - few < 2 * added
@@ -134,7 +144,7 @@ def test_threads_at_once_have_sessions_of_their_own(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 4
 
 
-def test_a_subgraph_shares_the_session_and_has_a_branch_of_its_own(tmp_path: Path) -> None:
+def test_a_subgraph_shares_the_session_and_has_a_branch_of_its_own(tmp_path: Path, seen: flow.Seen) -> None:
     histories, model = Histories(tmp_path, **flow.SETTINGS), ScriptedModel(messages=iter(()), requests=[])
     middleware = CtxfsMiddleware(histories)
     helper: Any = create_agent(model, tools=[service_log], middleware=[middleware])
@@ -142,9 +152,7 @@ def test_a_subgraph_shares_the_session_and_has_a_branch_of_its_own(tmp_path: Pat
     compiled = graph.compile(checkpointer=InMemorySaver())
     state = compiled.invoke({"messages": [HumanMessage(flow.QUESTION)]}, CONFIG)
     assert flow.NEEDLE in text_of(state)
-    core = histories.of("user/1")._core  # noqa: SLF001 - which branches there are is seen nowhere else
-    branches = list(core._branches)  # noqa: SLF001
-    assert [name.partition("|")[0] for name in branches] == ["helper"]
+    assert {one.branch.partition("|")[0] for one in seen.requests} == {"helper"}
     histories.close()
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -233,7 +241,9 @@ def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ttl", ["5m", "1h"])
 @pytest.mark.parametrize("how", ["sync", "async", "model", "after"])
-def test_what_the_model_is_told_about_the_prompt_cache_is_seen(tmp_path: Path, how: str, ttl: Any) -> None:
+def test_what_the_model_is_told_about_the_prompt_cache_is_seen(
+    tmp_path: Path, seen: flow.Seen, how: str, ttl: Any
+) -> None:
     given: Any = {"model": "claude-sonnet-5-5", "api_key": "any", "max_tokens": 99}
     if how == "model":
         given["model_kwargs"] = {"cache_control": {"type": "ephemeral", "ttl": ttl}}
@@ -246,5 +256,27 @@ def test_what_the_model_is_told_about_the_prompt_cache_is_seen(tmp_path: Path, h
         said = asyncio.run(agent.ainvoke(asked)) if how == "async" else agent.invoke(asked)
         assert text_of(said) == "Done."
         expected = HostCache() if how == "after" else HostCache(at_end=True, ttl=ttl)
-        assert flow.host_cache_seen(history) == expected, "a middleware is told what those before it in the list did"
+        assert seen.last.host == expected, "a middleware is told what those before it in the list did"
     assert server.requests[0]["cache_control"]["ttl"] == ttl
+
+
+def test_a_subagent_has_a_branch_of_its_own_and_what_its_requests_hold_is_counted(
+    tmp_path: Path, seen: flow.Seen
+) -> None:
+    with anthropic_server(flow.Call("ask_helper", {}, "ask_1")) as server, Histories(tmp_path) as histories:
+        model, middleware = anthropic_model(server), CtxfsMiddleware(histories)
+        helper: Any = create_agent(
+            model, tools=[service_log], middleware=[middleware], system_prompt=flow.HELPER_PROMPT, name="helper"
+        )
+
+        @tool
+        def ask_helper() -> str:
+            """Ask another agent."""
+            return text_of(helper.invoke({"messages": [HumanMessage(flow.QUESTION)]}))
+
+        main: Any = create_agent(
+            model, tools=[ask_helper], middleware=[middleware], system_prompt=flow.LONG_PROMPT, name="main"
+        )
+        assert text_of(main.invoke({"messages": [HumanMessage(flow.QUESTION)]}, CONFIG)) == flow.THANKS
+    seen.check_subagent([flow.beside_in(body) for body in server.requests])
+    assert len(list(tmp_path.iterdir())) == 1

@@ -39,7 +39,9 @@ from pydantic import BaseModel
 from ctxfs.adapters.openai_agents import CtxfsFilter
 from ctxfs.context import Histories, History, Part
 from ctxfs.errors import ConfigError
+from ctxfs.messages import ToolCall
 from ctxfs.messages.tokens import default_counter
+from ctxfs.testing import ResponsesServer
 from frameworks import flow, one_line
 from frameworks.conformance import AdapterConformance, text_of, with_text
 
@@ -275,7 +277,7 @@ class Served(MCPServerStdio):
         return [MCPTool.model_validate(tool)]
 
 
-def test_all_that_a_request_holds_besides_its_items_is_counted(tmp_path: Path) -> None:
+def test_all_that_a_request_holds_besides_its_items_is_counted(tmp_path: Path, seen: flow.Seen) -> None:
     """The prompt, the tools, hosted ones and those of MCP servers, hand-overs, and the schema of the answer."""
     server = Served({"command": sys.executable, "args": ["-c", "never started"]}, name="files")
     with History(root_path=tmp_path) as history:
@@ -297,10 +299,10 @@ def test_all_that_a_request_holds_besides_its_items_is_counted(tmp_path: Path) -
         def overhead(agent: Any) -> int:
             given = CallModelData(ModelInputData([{"role": "user", "content": "Go."}], flow.LONG_PROMPT), agent, None)
             asyncio.run(ctxfs(given))
-            return history._core._branches[agent.name].overhead_tokens  # noqa: SLF001 - as flow.check_overhead
+            return seen.last.beside
 
         few = overhead(plain)
-        flow.check_overhead(history)
+        seen.check_overhead(history)
         many = [overhead(full) for _ in range(2)]
     count = default_counter().count
     added = count("Read a file. " * 400) + count("It knows the logs. " * 400) + count("line_that_says_so how_sure")
@@ -350,3 +352,36 @@ class TestConformance(AdapterConformance):
         if part.kind == "result":
             return message["output"]
         return with_text(part, message["content"][0]["text"])
+
+
+@pytest.mark.parametrize("how", ["handed over", "as a tool"])
+def test_a_subagent_has_a_branch_of_its_own_and_what_its_requests_hold_is_counted(
+    tmp_path: Path, seen: flow.Seen, how: str
+) -> None:
+    def turn(body: dict[str, Any]) -> Any:
+        helps = body["instructions"] == flow.HELPER_PROMPT
+        calls = {item["call_id"]: item["name"] for item in body["input"] if item.get("type") == "function_call"}
+        own = flow.TOOL if helps else "ask_helper"
+        results = [name for name in calls.values() if name == own]
+        over = flow.Call("transfer_to_helper" if how == "handed over" else "ask_helper", {"input": "Go."}, "over_1")
+        move = flow.shared_move(over, results, helps=helps)
+        return move if isinstance(move, str) else [ToolCall(move.name, move.arguments, id=move.id)]
+
+    async def run(url: str) -> str:
+        ctxfs = CtxfsFilter(history)
+        client = AsyncOpenAI(api_key="any", base_url=url, max_retries=0)
+        settings = RunConfig(
+            model_provider=OpenAIProvider(openai_client=client), call_model_input_filter=ctxfs, tracing_disabled=True
+        )
+        tools = [service_log, *ctxfs.tools]
+        helper: Any = Agent(name="helper", model=one_line.MODEL, instructions=flow.HELPER_PROMPT, tools=tools)
+        given: Any = {"handoffs": [helper]}
+        if how == "as a tool":
+            given = {"tools": [helper.as_tool("ask_helper", "Ask another agent.", run_config=settings)]}
+        main = Agent(name="main", model=one_line.MODEL, instructions=flow.LONG_PROMPT, **given)
+        return str((await Runner.run(main, flow.QUESTION, run_config=settings)).final_output)
+
+    with ResponsesServer([turn] * 8) as server, History(root_path=tmp_path) as history:
+        assert asyncio.run(run(server.url)) == flow.THANKS
+    assert server.refusals == []
+    seen.check_subagent([flow.beside_in(body) for body in server.requests])

@@ -1,6 +1,7 @@
 """The adapter of Pydantic AI, with its own function model."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -246,7 +247,8 @@ class TestConformance(AdapterConformance):
         parameters = ModelRequestParameters()
         context: Any = SimpleNamespace(messages=messages, model_settings=None, model_request_parameters=parameters)
         capability: Any = CtxfsCapability(history)
-        return asyncio.run(capability.prepare_model_request(SimpleNamespace(conversation_id=""), context)).messages
+        run: Any = SimpleNamespace(conversation_id="", agent=SimpleNamespace(name=branch))
+        return asyncio.run(capability.prepare_model_request(run, context)).messages
 
     def content(self, part: Part, message: Any) -> Any:
         new = message.parts[-1]
@@ -267,18 +269,20 @@ class TestConformance(AdapterConformance):
         ({"cache": "12h"}, HostCache(ttl="12h")),
     ],
 )
-def test_the_settings_of_the_prompt_cache_are_seen(tmp_path: Path, settings: Any, told: HostCache) -> None:
+def test_the_settings_of_the_prompt_cache_are_seen(
+    tmp_path: Path, seen: flow.Seen, settings: Any, told: HostCache
+) -> None:
     with History(root_path=tmp_path) as history:
         agent = Agent(TestModel(), capabilities=[CtxfsCapability(history)], model_settings=settings)
         agent.run_sync("Go on.")
-        assert flow.host_cache_seen(history) == told
+        assert seen.last.host == told
 
 
-def test_the_instructions_and_the_tools_of_a_request_are_counted(tmp_path: Path) -> None:
+def test_the_instructions_and_the_tools_of_a_request_are_counted(tmp_path: Path, seen: flow.Seen) -> None:
     with History(root_path=tmp_path) as history:
         agent = Agent(TestModel(call_tools=[]), capabilities=[CtxfsCapability(history)], instructions=flow.LONG_PROMPT)
         agent.run_sync("Go on.")
-        flow.check_overhead(history)
+        seen.check_overhead(history)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +294,7 @@ def test_the_instructions_and_the_tools_of_a_request_are_counted(tmp_path: Path)
     ],
 )
 def test_hosted_tools_and_the_schema_of_the_answer_are_counted(
-    parameters: dict[str, Any], added: int, tmp_path: Path
+    parameters: dict[str, Any], added: int, tmp_path: Path, seen: flow.Seen
 ) -> None:
     def overhead(**given: Any) -> int:
         request = SimpleNamespace(
@@ -300,20 +304,19 @@ def test_hosted_tools_and_the_schema_of_the_answer_are_counted(
             model_request_parameters=ModelRequestParameters(**given),
         )
         asyncio.run(capability.prepare_model_request(context, request))
-        (branch,) = history._core._branches.values()  # noqa: SLF001 - as flow.check_overhead
-        return branch.overhead_tokens
+        return seen.last.beside
 
-    context: Any = SimpleNamespace(conversation_id="")
+    context: Any = SimpleNamespace(conversation_id="", agent=None)
     with History(root_path=tmp_path) as history:
         capability = CtxfsCapability(history)
         assert added <= overhead(**parameters) - overhead() < 2 * added
 
 
-def test_a_cache_point_in_the_last_prompt_is_seen(tmp_path: Path) -> None:
+def test_a_cache_point_in_the_last_prompt_is_seen(tmp_path: Path, seen: flow.Seen) -> None:
     with History(root_path=tmp_path) as history:
         agent = Agent(TestModel(), capabilities=[CtxfsCapability(history)])
         agent.run_sync(["Go on.", CachePoint(ttl="1h")])
-        assert flow.host_cache_seen(history) == HostCache(at_end=True, ttl="1h")
+        assert seen.last.host == HostCache(at_end=True, ttl="1h")
 
 
 @pytest.mark.parametrize(
@@ -330,3 +333,31 @@ def test_the_setting_that_all_models_share_marks_the_messages_of_anthropics(cach
     model = SimpleNamespace(system="anthropic")
     request = SimpleNamespace(model=model, model_settings={"cache": cache}, messages=[])
     assert _host_cache_of(request) == told
+
+
+def test_a_subagent_has_a_branch_of_its_own_and_what_its_requests_hold_is_counted(
+    tmp_path: Path, seen: flow.Seen
+) -> None:
+    besides: list[str] = []
+
+    def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        tools = [[tool.name, tool.description, tool.parameters_json_schema] for tool in info.function_tools]
+        prompt = [one.instructions for one in messages if isinstance(one, ModelRequest) and one.instructions][-1]
+        besides.append(json.dumps([prompt, tools], separators=(",", ":")))
+        results = [str(part.content) for part in results_in(messages)]
+        over = flow.Call("ask_helper", {}, "ask_1")
+        move = flow.shared_move(over, results, helps=prompt == flow.HELPER_PROMPT)
+        return ModelResponse([TextPart(move) if isinstance(move, str) else ToolCallPart(*move)])
+
+    async def ask_helper() -> str:
+        """Ask another agent."""
+        return (await helper.run(flow.QUESTION)).output
+
+    with History(root_path=tmp_path) as history:
+        capabilities: Any = [CtxfsCapability(history)]
+        main = Agent(FunctionModel(reply), capabilities=capabilities, instructions=flow.LONG_PROMPT, tools=[ask_helper])
+        helper = Agent(
+            FunctionModel(reply), capabilities=capabilities, instructions=flow.HELPER_PROMPT, tools=[flow.service_log]
+        )
+        assert main.run_sync(flow.QUESTION).output == flow.THANKS
+    seen.check_subagent(besides)

@@ -318,23 +318,23 @@ class TestConformance(AdapterConformance):
         return texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts]
 
 
-def test_the_cache_points_of_the_messages_and_of_the_model_are_seen(tmp_path: Path) -> None:
+def test_the_cache_points_of_the_messages_and_of_the_model_are_seen(tmp_path: Path, seen: flow.Seen) -> None:
     point: Any = {"cachePoint": {"type": "default"}}
     for given, told in (([], HostCache()), ([point], HostCache(at_end=True))):
         with History(root_path=tmp_path) as history:
             agent = Agent(model=ScriptedModel("Done."), plugins=[CtxfsPlugin(history)])
             agent([{"text": "Go on."}, *given])
-            assert flow.host_cache_seen(history) == told
+            assert seen.last.host == told
 
 
-def test_the_prompt_and_the_tools_of_a_request_are_counted(tmp_path: Path) -> None:
+def test_the_prompt_and_the_tools_of_a_request_are_counted(tmp_path: Path, seen: flow.Seen) -> None:
     with History(root_path=tmp_path) as history:
         plugins: Any = [CtxfsPlugin(history)]
         agent = Agent(
             model=ScriptedModel("Done."), plugins=plugins, tools=[service_log], system_prompt=flow.LONG_PROMPT
         )
         agent("Go on.")
-        flow.check_overhead(history)
+        seen.check_overhead(history)
 
 
 def test_a_model_of_bedrock_that_sets_cache_points_is_seen() -> None:
@@ -345,3 +345,33 @@ def test_a_model_of_bedrock_that_sets_cache_points_is_seen() -> None:
     if "ttl" in CacheConfig.__dataclass_fields__:
         for_an_hour = BedrockModel(boto_session=account, cache_config=CacheConfig(ttl="1h"))
         assert host_cache_of([], for_an_hour) == HostCache(at_end=True, ttl="1h")
+
+
+def test_a_subagent_has_a_branch_of_its_own_and_what_its_requests_hold_is_counted(
+    tmp_path: Path, seen: flow.Seen
+) -> None:
+    besides: list[str] = []
+
+    class Shared(ScriptedModel):
+        async def stream(self, messages: Any, tool_specs: Any = None, system_prompt: Any = None, **_: Any) -> Any:
+            besides.append(json.dumps([system_prompt, tool_specs], separators=(",", ":")))
+            over = flow.Call("ask_helper", {}, "ask_1")
+            helps = system_prompt == flow.HELPER_PROMPT
+            self.moves = [flow.shared_move(over, results_in(messages), helps=helps)]
+            async for event in super().stream(messages):
+                yield event
+
+    @tool
+    def ask_helper() -> str:
+        """Ask another agent."""
+        return str(helper(flow.QUESTION)).strip()
+
+    with History(root_path=tmp_path) as history:
+
+        def agent(**given: Any) -> Agent:
+            return Agent(model=Shared(), plugins=[CtxfsPlugin(history)], callback_handler=None, **given)
+
+        helper = agent(agent_id="helper", tools=[service_log], system_prompt=flow.HELPER_PROMPT)
+        main = agent(tools=[ask_helper], system_prompt=flow.LONG_PROMPT)
+        assert str(main(flow.QUESTION)).strip() == flow.THANKS
+    seen.check_subagent(besides)

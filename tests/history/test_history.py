@@ -36,7 +36,7 @@ from ctxfs.eviction.events import ContextEvent, Evicted, Offloaded, OffloadFaile
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
 from ctxfs.lab.replay.explanation import Explanation, explain
-from ctxfs.messages.base import Reply
+from ctxfs.messages.base import Reply, Usage
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.names import ENVELOPE
 from ctxfs.session.filesystem import ContextFileSystem
@@ -349,6 +349,17 @@ def test_a_branch_that_was_dropped_is_derived_again(tmp_path: Path) -> None:
         assert edits
         assert dict(core.rewrite(conversation(3), "", 0)) == edits
     core.close()
+
+
+@pytest.mark.parametrize("branch", ["", "reader"])
+def test_the_first_branch_in_use_learns_from_the_bills_before_a_restart(tmp_path: Path, branch: str) -> None:
+    """Some frameworks name each of their agents: no branch of theirs is the main one's."""
+    settings: dict[str, Any] = {"window": 10_000, "pricing": None, "root_path": tmp_path}
+    with History("s", **settings) as history:
+        edits = history.rewrite(conversation(3), branch=branch)
+        history.replied(Usage(input_tokens=edits.tokens * 3, output_tokens=1), "model", branch=branch)
+    with History("s", **settings) as history:
+        assert history.rewrite(conversation(3), branch=branch).tokens < edits.tokens / 3
 
 
 # At the source -------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class CtxfsCapability(AbstractCapability[Any]):
         host = _host_cache_of(request_context)
         overhead = await _overhead_of(request_context)
         parts = list(_parts_of(request_context.messages))
-        edits = await self._of(ctx).arewrite(parts, overhead_tokens=overhead, host=host)
+        edits = await self._of(ctx).arewrite(parts, branch=_branch(ctx), overhead_tokens=overhead, host=host)
         request_context.messages = _applied(request_context.messages, edits)
         return request_context
 
@@ -82,7 +82,7 @@ class CtxfsCapability(AbstractCapability[Any]):
             cache_read_input_tokens=cached,
             output_tokens=used.output_tokens,
         )
-        await self._of(ctx).areplied(billed, response.model_name)
+        await self._of(ctx).areplied(billed, response.model_name, branch=_branch(ctx))
         return response
 
     async def after_tool_execute(self, ctx: RunContext[Any], *, call: ToolCallPart, result: Any, **_: Any) -> Any:
@@ -109,6 +109,11 @@ class CtxfsCapability(AbstractCapability[Any]):
 
         schema = dict(tool.input_schema)
         return Tool.from_schema(run, tool.name, tool.description, json_schema=schema, takes_ctx=True)
+
+
+def _branch(ctx: RunContext[Any]) -> str:
+    """Agents that hand over to each other may share a history: each has requests of its own."""
+    return (ctx.agent.name if ctx.agent is not None else None) or ""
 
 
 def _host_cache_of(request_context: Any) -> HostCache:

@@ -135,8 +135,13 @@ class HistoryCore:
             kept.unsettled = kept.failed or not can_read
         view.sent_at = self._settings.clock()
         edits = view.edits(shown)
-        text = "session %s, branch %r: %d parts take %d tokens, %d of them replaced"
-        _log.debug(text, self.fs.session_id, branch, len(shown), kept.counted_tokens, len(edits))
+        text = (
+            "session %s, branch %r: %d parts take %d tokens, %d of them replaced; %d tokens beside them; "
+            "cache breakpoints at the end: %s, kept for: %s"
+        )
+        in_parts = kept.counted_tokens - overhead_tokens
+        told = (branch, len(shown), in_parts, len(edits), overhead_tokens, view.host.at_end, view.host.ttl)
+        _log.debug(text, self.fs.session_id, *told)
         return Edits(
             edits,
             tokens=kept.counted_tokens,
@@ -328,7 +333,9 @@ class HistoryCore:
             view = HistoryView(self._settings, rules, self.fs.state, self._sources, self._decisions)
             view.sent_at = calls[-1].made_at if calls else None
             kept = Branch(view, CompactionController(self._settings.guard))
-            if not name:  # bills do not say of which branch they are: they count as the main one's
+            # Bills do not say of which branch they are: they count as the main one's, and as those of the first one in
+            # use, since a framework that names each of its agents has no other main one.
+            if not name or not self._branches:
                 kept.controller.resumed(calls)
             while len(self._branches) >= self._settings.kept_branches:
                 del self._branches[next(iter(self._branches))]
