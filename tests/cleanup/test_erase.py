@@ -1,9 +1,11 @@
 """Erasing: no byte of a content is left in its session, all else is as before, and a crash can be made good."""
 
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import anyio
@@ -24,6 +26,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import sha256_of
 from ctxfs.session.records import ContentRemoved
 from ctxfs.storage import LocalSessions, SessionStores
+from ctxfs.text.steps import run_in_steps
 from failing_fs import FailingFileSystem, as_port
 from session_items import claimed_item, evicted, make_item, stored_record, tool_result, user_message
 
@@ -361,6 +364,27 @@ def test_what_quotes_a_line_or_a_long_word_is_found() -> None:
     assert quotes.found_in("as I read:\n  password = hunter2-hunter2\n")
     assert quotes.found_in("It is hunter2-hunter2.")
     assert not quotes.found_in("a short password = other")
+
+
+@pytest.mark.anyio
+async def test_the_texts_of_a_journal_are_looked_through_in_one_piece_of_work(tmp_path: Path) -> None:
+    """A thread for each of them took three times as long as to look: 14 s of CPU for 20,000 short ones, not 2.5 s."""
+    async with Context("s", root_path=tmp_path, window=None, pricing=None) as context:
+        await context.add(*(UserMessage(f"the secret is hunter2-hunter2, {number}") for number in range(200)))
+        first, *others = (item.id for item in context.items)
+    begun = 0
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal begun
+        begun += event == "call" and frame.f_code is run_in_steps.__code__
+
+    sys.setprofile(count)
+    try:
+        plan = await erase_plan("s", [first], root_path=tmp_path)
+    finally:
+        sys.setprofile(None)
+    assert plan.quoted_in == tuple(others)
+    assert 0 < begun < 100
 
 
 def test_arguments_are_found_by_what_their_reply_says_however_it_is_escaped() -> None:
