@@ -63,7 +63,9 @@ def test_it_asks_and_erases(ctxfs: Run, tmp_path: Path, monkeypatch: pytest.Monk
         code, _, err = ctxfs(*asked)
         assert code != 0
         assert "by ctxfs erase (a password)" in err
-    assert ctxfs("explain", "s", "msg_001")[0] == 0
+    code, out, _ = ctxfs("explain", "s", "msg_001")
+    assert code == 0
+    assert "by ctxfs erase (a password)" in " ".join(out.split())
     assert ctxfs("check", "s")[0] == 0
     code, out, _ = ctxfs("erase", "s", "msg_001", "--yes")
     assert out.endswith("1 erased\n")

@@ -152,6 +152,12 @@ def test_an_unknown_model_is_planned_for_at_anthropics_ratios_with_a_warning() -
         assert Rates.of(planning_prices("bills-1")) == ANTHROPIC_RATES
 
 
+def test_the_warning_names_the_line_that_gave_the_model() -> None:
+    with pytest.warns(UnknownModel, match="'bills-3'") as warned:
+        planning_prices("bills-3")
+    assert warned[0].filename == __file__
+
+
 def test_an_unknown_version_of_a_known_model_is_planned_for_at_its_prices_with_a_warning() -> None:
     with pytest.warns(UnknownModel, match="tokens and the prices of 'gpt-6.1-sol'"):
         assert planning_prices("gpt-6.1-sol-bills") == listed("gpt-6.1-sol")

@@ -48,7 +48,7 @@ def test_the_messages_api_whole_and_streamed(tmp_path: Path, history: History) -
     placeholder = last["messages"][2]["content"][0]["content"]
     assert placeholder.startswith(f"[Content offloaded]\nPath: {tmp_path}/run/tool_result/read_log/call_0.txt")
     savings = transport.savings
-    assert (savings.calls, savings.heard, savings.problems) == (2, 2, {})
+    assert (savings.calls, savings.heard, savings.replaced, savings.problems) == (2, 2, 1, {})
     assert savings.freed_tokens > 1_000
     history.close()
     journal = (tmp_path / "run" / "journal.jsonl").read_text()

@@ -209,7 +209,7 @@ class _Program:
         finally:
             with CancelScope(shield=True):
                 await to_thread.run_sync(proxy.__exit__, None, None, None)
-        meter.replaced = len(proxy.savings.replaced)
+        meter.replaced = proxy.savings.replaced
         ended = await to_thread.run_sync(_said, code, output)
         if not proxy.requests:
             return "failed", f"{UNREACHED}. {ended}" if code else UNREACHED

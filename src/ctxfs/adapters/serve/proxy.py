@@ -46,7 +46,6 @@ from ctxfs.context.history.pool import Histories
 from ctxfs.context.history.wire import tools_in
 from ctxfs.errors import BudgetSpent, CtxfsError
 from ctxfs.errors.checks import names_settings
-from ctxfs.eviction.events import ContextEvent, Evicted
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.sessions import SessionStores, is_there
 from ctxfs.storage.threads import begin
@@ -150,13 +149,8 @@ class Proxy:
         if self._stores.directory is None:
             self.settings = {**_ELSEWHERE, **self.settings}
         self.session_id = History(self.session_id, root_path=self._stores, **self.settings).session_id
-        self.settings = {**self.settings, "on_event": self._happened}
         reading = ReadingTurns(self.reading_turns) if self.reading_turns else None
         self._rewriting = Rewriting(self._history_of, self.savings, reading)
-
-    def _happened(self, event: ContextEvent) -> None:
-        if isinstance(event, Evicted):
-            self.savings.replaced.append(event.item_id)
 
     # Serving ---------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from textwrap import shorten
 from typing import Any
 
 from ctxfs.adapters.serve.bodies import TooLarge, UnreadableReply, can_unpack, unpacked
@@ -35,6 +36,9 @@ MOST_REFUSAL_BYTES = 1 << 20
 
 _SHOWN = (ConfigError, SessionError, StorageError)
 """Errors whose text never quotes a request."""
+
+_MOST_REASON_CHARS = 300
+"""Of a reason that a request was sent as it came: what to do stands at its end."""
 
 _BETA = "anthropic-beta"
 
@@ -93,7 +97,7 @@ class Rewriting:
         except TooLarge:
             raise
         except _SHOWN as error:
-            self._problem(f"{type(error).__name__}: {error}"[:200])
+            self._problem(shorten(f"{type(error).__name__}: {error}", _MOST_REASON_CHARS, placeholder=" …"))
         except CtxfsError as error:  # its text may quote a message
             self._problem(f"{type(error).__name__}: it is not a request that this API takes")
         except ValueError:
@@ -220,8 +224,9 @@ class Rewriting:
 
     def billed(self, sent: Sent, bill: Bill | None) -> None:
         """Record what a reply to ``sent`` said of its bill; None: nothing. Never fails: the caller has the reply."""
+        place = (sent.history.session_id, sent.branch)
         with self._lock:
-            self.savings.calls += 1
+            self.savings.answered(place, replaced=len(sent.edits))
         if bill is None:
             return
         model = bill[1] or sent.model
@@ -233,7 +238,7 @@ class Rewriting:
             return
         with self._lock:
             self.savings.called(
-                (sent.history.session_id, sent.branch),
+                place,
                 usage,
                 model,
                 counted_tokens=sent.edits.tokens,

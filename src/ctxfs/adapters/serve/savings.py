@@ -13,22 +13,32 @@ class Savings:
     """The calls of one run.
 
     ``calls``: how many requests for a reply were rewritten, or could have been; ``heard``: how many of them were
-    billed. ``replaced``: the ids of the contents that were replaced. ``sent_tokens`` and ``freed_tokens``: the size of
-    the prompts, and how much larger they would have been, in the provider's tokens. ``usd`` and ``whole_usd``: what the
-    calls cost, and what they would have cost; only for models whose prices are known. ``reading_turns``: how often the
-    model read back inside of a request; each of these turns is a call too.
+    billed. ``sent_tokens`` and ``freed_tokens``: the size of the prompts, and how much larger they would have been, in
+    the provider's tokens. ``usd`` and ``whole_usd``: what the calls cost, and what they would have cost; only for
+    models whose prices are known. ``reading_turns``: how often the model read back inside of a request; each of these
+    turns is a call too.
     """
 
     calls: int = 0
     reading_turns: int = 0
     heard: int = 0
-    replaced: list[str] = field(default_factory=list)
     sent_tokens: int = 0
     freed_tokens: int = 0
     usd: float = 0.0
     whole_usd: float = 0.0
     problems: dict[str, int] = field(default_factory=dict)
+    _replaced: dict[tuple[str, str], int] = field(default_factory=dict)
     _cached: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def replaced(self) -> int:
+        """How many contents were replaced: of each conversation and branch, the most in one request."""
+        return sum(self._replaced.values())
+
+    def answered(self, place: tuple[str, str], *, replaced: int) -> None:
+        """Count a call that was answered, and how many contents were replaced in its request."""
+        self.calls += 1
+        self._replaced[place] = max(replaced, self._replaced.get(place, 0))
 
     def problem(self, reason: str) -> None:
         """Count a request that was sent as it came, for this reason."""
@@ -61,7 +71,7 @@ class Savings:
 
     def lines(self) -> list[str]:
         """What to show the user at the end."""
-        replaced = plural(len(self.replaced), "content")
+        replaced = plural(self.replaced, "content")
         lines = [f"{plural(self.calls, 'call')}, {self.heard:,} of them with a bill; {replaced} replaced"]
         if self.freed_tokens:
             whole = self.sent_tokens + self.freed_tokens

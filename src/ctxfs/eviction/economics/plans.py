@@ -22,7 +22,7 @@ class Why(StrEnum):
     )
     EXPIRED = (
         "evicted: keeping it would cost more than reading it back if needed; "
-        "the prompt cache had expired, so nothing had to be cached again for it"
+        "the prompt cache held nothing that follows it, so nothing had to be cached again"
     )
     NEW = "stays: the model has not seen it yet"
     PINNED = "stays: another rule decides when it is evicted"
@@ -31,7 +31,7 @@ class Why(StrEnum):
 
 
 def needs_no_rewrite(reason: str) -> bool:
-    """Whether an eviction with this reason in a journal cost no rewrite, since the cache had expired."""
+    """Whether an eviction with this reason in a journal cost no rewrite, since the cache was cold."""
     return reason == Why.EXPIRED
 
 

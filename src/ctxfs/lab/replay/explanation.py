@@ -30,7 +30,7 @@ from ctxfs.session.damaged import counted
 from ctxfs.session.entries import Entry, Place, entries
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.paid import Paid
-from ctxfs.session.records import CallMade, EvictionSet, ItemAdded, Record
+from ctxfs.session.records import CallMade, ContentRemoved, EvictionSet, ItemAdded, Record
 from ctxfs.session.timeline.costs import Account, Departure, account_of
 from ctxfs.session.timeline.effect import DEFAULT_RULES, Effect, effect, recorded_rates
 from ctxfs.session.timeline.lives import Lives
@@ -135,6 +135,7 @@ async def explain(fs: ContextFileSystem, *, prices: Prices | None = None) -> Exp
         plan=plan,
         decisions=decisions,
         restored=fs.state.replies_since_restored(),
+        removed=fs.state.removed,
     )
     return Explanation(
         session_id=fs.session_id,
@@ -218,9 +219,11 @@ class _Reasons:
         plan: Plan,
         decisions: Mapping[str, EvictionDecision],
         restored: Mapping[str, int],
+        removed: Mapping[str, ContentRemoved],
     ) -> None:
         self._rules = rules
         self._restored = restored
+        self._removed = removed
         self._costs = costs
         self._figures = figures
         self._due = {offload.item_id for offload in plan.offloads}
@@ -294,6 +297,9 @@ class _Reasons:
         return self._figures.of(explained, departure)
 
     def _why(self, entry: Entry) -> str:
+        tombstone = self._removed.get(entry.item_id)
+        if tombstone is not None:
+            return str(tombstone)
         departure = self._departures.get(entry.item_id)
         if departure is not None:
             return departure.reason if entry.damaged is None else f"{departure.reason}; damaged: {entry.damaged}"

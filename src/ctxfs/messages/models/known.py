@@ -1,5 +1,6 @@
 """The table of models: the one that ships with ctxfs, or a newer one where ``genai-prices`` is installed."""
 
+import inspect
 import re
 import warnings
 from collections import Counter
@@ -8,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from importlib import metadata
+from types import FrameType
 
 from ctxfs.errors.checks import require_model
 from ctxfs.errors.spelling import did_you_mean
@@ -166,4 +168,9 @@ def warn_unknown_model(model: str) -> None:
 
 @lru_cache(maxsize=1_000)
 def _warn_once(text: str) -> None:
-    warnings.warn(text, UnknownModel, stacklevel=3)
+    frame: FrameType | None = inspect.currentframe()
+    level = 0
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("ctxfs."):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(text, UnknownModel, stacklevel=level + 1)  # the line of the user's program
