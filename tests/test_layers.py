@@ -210,6 +210,11 @@ def test_importing_ctxfs_imports_no_sdk_and_no_vocabulary() -> None:
     assert not [name for name in NOT_WITH_CTXFS if name in loaded]
 
 
+def test_a_context_without_tools_imports_no_pydantic() -> None:
+    """It makes the schemas of tools, and is a fifth of what importing all of ctxfs costs."""
+    assert "pydantic" not in python("from ctxfs import Context; import sys; print(*sys.modules)").split()
+
+
 @pytest.mark.slow
 def test_every_package_can_be_the_first_one_imported() -> None:
     facades = sorted(f"ctxfs.{name}".rstrip(".") for name in FACADES)

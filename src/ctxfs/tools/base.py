@@ -57,6 +57,12 @@ class RunningCall:
 CALL: ContextVar[RunningCall | None] = ContextVar("CALL", default=None)
 """The call that the running handler answers; None if the caller did not give one."""
 
+READING_TOOLS: set[str] = set()
+"""The descriptions of the reading tools of ctxfs that this process has made.
+
+So a definition that a program sends along is recognized, under whatever name and in the form of whatever provider.
+"""
+
 
 def running_call() -> RunningCall:
     """Return the call that is being answered, inside of a tool's function, async or not.

@@ -22,7 +22,8 @@ from ctxfs.messages.tokens import TokenCounter
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.steps import checkpoint, run_in_steps
 from ctxfs.tools.base import Tool, ToolResult
-from ctxfs.tools.stored import Scope, reading_tool
+from ctxfs.tools.reading import reading_tool
+from ctxfs.tools.stored import Scope
 
 MAX_BYTES = 12 * 1024 * 1024
 """A larger content is not parsed: that alone would take the time that a question has."""

@@ -13,7 +13,8 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.files import Roots
 from ctxfs.tools.paging import MAX_POSITION
-from ctxfs.tools.stored import Scope, page_result, read_page, reading_tool, rendered
+from ctxfs.tools.reading import reading_tool
+from ctxfs.tools.stored import Scope, page_result, read_page, rendered
 
 DEFAULT_MAX_TOKENS = 8_000
 DEFAULT_LIMIT_LINES = 2_000

@@ -1,13 +1,13 @@
 """What this session stored, as its tools see it: found by the session's index alone, shown in bounded pages."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import partial
 from itertools import islice
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
-from ctxfs.errors import CorruptContent, NotStored, SessionError, StorageError, ToolError, UnknownItem
+from ctxfs.errors import ToolError, UnknownItem
 from ctxfs.messages.items import ContentRange
 from ctxfs.messages.messages import Block
 from ctxfs.messages.names import path_of
@@ -16,11 +16,9 @@ from ctxfs.session.content.reader import ContentReader
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.text.steps import run_in_steps
-from ctxfs.tools.base import ToolResult, told
-from ctxfs.tools.decorator import FunctionTool, tool
+from ctxfs.tools.base import ToolResult
 from ctxfs.tools.paging import Line, LineCutter, LineEnds, Page, render_page
 
-P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E")
 
@@ -39,46 +37,6 @@ MIN_PAGE_TOKENS = 200
 _NOTE_TOKENS = 100  # for the note about contents that are not shown
 _NOTED = 5
 _AT_ONCE_CHARS = 2_048  # if each is a line, some milliseconds
-_CALL_AGAIN = "Call the tool that gave it again if you need it."
-
-
-_made: set[str] = set()
-
-
-def is_made_here(description: str) -> bool:
-    """Whether this is the description of a reading tool of ctxfs that this process has made.
-
-    So a definition that a program sends along is recognized, under whatever name and in the form of whatever provider.
-    """
-    return description in _made
-
-
-def reading_tool(
-    description: str, *, name: str, read_only: bool = True, ids_from: str = ""
-) -> Callable[[Callable[P, Awaitable[ToolResult]]], FunctionTool[P, Awaitable[ToolResult]]]:
-    """Make a function a tool that tells the model what cannot be read, and why, in an error result.
-
-    ``ids_from``: the tool that shows the ids of what can be read; "" if the model has none.
-    """
-
-    def decorate(function: Callable[P, Awaitable[ToolResult]]) -> FunctionTool[P, Awaitable[ToolResult]]:
-        @wraps(function)
-        async def read(*args: P.args, **kwargs: P.kwargs) -> ToolResult:
-            try:
-                return await function(*args, **kwargs)
-            except (CorruptContent, NotStored) as error:
-                return ToolResult(f"The stored content cannot be read: {told(error)}. {_CALL_AGAIN}", is_error=True)
-            except UnknownItem as error:
-                more = f", or an id that {ids_from} shows" if ids_from else ""
-                return ToolResult(f"{told(error)}{more}", is_error=True)
-            except (ToolError, StorageError, SessionError) as error:
-                return ToolResult(told(error), is_error=True)
-
-        made: FunctionTool[P, Awaitable[ToolResult]] = tool(description, name=name, read_only=read_only)(read)
-        _made.add(made.description)
-        return made
-
-    return decorate
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import lru_cache
-from importlib import metadata
 from types import FrameType
 
 from ctxfs.errors.checks import require_model
@@ -66,6 +65,8 @@ def known_models() -> KnownModels:
 
         source = f"the table of ctxfs, of {DATE} (genai-prices {VERSION})"
     else:
+        from importlib import metadata  # noqa: PLC0415 - for this line alone: it imports the parser of e-mail
+
         source = f"genai-prices {metadata.version('genai-prices')}, today's prices"
     return KnownModels(source=source, by_provider=dict(Counter(row[0] for row in _rows().values())))
 

@@ -16,12 +16,13 @@ from ctxfs.session.records import NoteWritten
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.paging import MAX_LINE_CHARS, MAX_POSITION
 from ctxfs.tools.query import query_tool
+from ctxfs.tools.reading import reading_tool
 from ctxfs.tools.recall.archive import PastSession
 from ctxfs.tools.recall.conversation import conversation
 from ctxfs.tools.recall.search import Where, search_pattern, search_words
 from ctxfs.tools.recall.status import context_status as status_of
 from ctxfs.tools.search.line_pattern import LinePattern
-from ctxfs.tools.stored import Scope, page_result, read_page, reading_tool, rendered
+from ctxfs.tools.stored import Scope, page_result, read_page, rendered
 
 MAX_NOTES = 50
 MAX_NOTE_CHARS = 1_000

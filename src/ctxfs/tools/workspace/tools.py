@@ -17,6 +17,7 @@ from ctxfs.messages.tokens import TokenCounter
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.paging import MAX_POSITION
+from ctxfs.tools.reading import reading_tool
 from ctxfs.tools.retrieval import ContextLines, MaxMatches, Offset, Pattern
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.search.page import DEFAULT_MATCHES, grep_page
@@ -27,7 +28,6 @@ from ctxfs.tools.stored import (
     Scope,
     list_page,
     read_page,
-    reading_tool,
 )
 from ctxfs.tools.workspace.artifacts import TOOL_RESULT, ArtifactInfo, info_of
 from ctxfs.tools.workspace.knowledge_list import GET_BY_ID, GET_BY_LINES, GREP, INFO, QUERY
