@@ -337,6 +337,13 @@ def test_a_command_without_its_own_extra_says_how_to_get_it() -> None:
     assert done.stderr == "ctxfs: this command needs uvicorn: pip install 'ctxfs[proxy]'\n"
 
 
+@pytest.mark.parametrize("command", ["proxy", "ab"])
+def test_the_help_of_a_command_needs_no_extra(command: str) -> None:
+    done = ctxfs(command, "--help", code=f"import sys; sys.modules.update(uvicorn=None, httpx2=None)\n{MAIN}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"ctxfs {command}" in done.stdout
+
+
 def test_the_script_of_the_package_is_this_command() -> None:
     script = Path(sys.executable).with_name("ctxfs")
     done = subprocess.run([script, "--help"], capture_output=True, text=True, check=False, timeout=HANGS_S)

@@ -15,11 +15,10 @@ import typer
 from anyio import CancelScope, to_thread
 
 from ctxfs.adapters.serve.programs import program_of, told
-from ctxfs.adapters.serve.proxy import Proxy
 from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import AsJson
 from ctxfs.cli.output import on_terminal, write_private
-from ctxfs.cli.proxy import UNREACHED, Anthropic, Command, Gemini, OpenAI, ReadingTurns, checked_url
+from ctxfs.cli.proxy import Anthropic, Command, Gemini, OpenAI, ReadingTurns, checked_url, unreached
 from ctxfs.errors import ConfigError
 from ctxfs.lab.ab.arms import Arm, checked_arms
 from ctxfs.lab.ab.commands import exit_code
@@ -188,6 +187,9 @@ class _Program:
 
     async def __call__(self, task: Task, arm: Arm, meter: Meter, directory: SessionDirectory) -> tuple[Outcome, str]:
         """Run it to its end, and ask the task's check, whatever its exit code is."""
+        # Here, since it needs the extra `proxy`, and the help does not.
+        from ctxfs.adapters.serve.proxy import Proxy  # noqa: PLC0415
+
         proxy = Proxy(
             directory.stored,
             {"read_tool": program_of(self.command).read_tool, **arm.settings},
@@ -212,7 +214,8 @@ class _Program:
         meter.replaced = proxy.savings.replaced
         ended = await to_thread.run_sync(_said, code, output)
         if not proxy.requests:
-            return "failed", f"{UNREACHED}. {ended}" if code else UNREACHED
+            reason = unreached(code or 0)
+            return "failed", f"{reason}. {ended}" if code else reason
         if code is None:
             return "timeout", f"after {task.timeout_s:g} s"
         assert isinstance(task.check, tuple)

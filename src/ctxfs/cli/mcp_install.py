@@ -59,7 +59,8 @@ def install(
     if bool(server) == every:
         raise ConfigError("give mcp install either --server NAME or --all")
     known = client_named(client)
-    path = _path(known, file)
+    advice = f"add an MCP server to {known.title} first, or name its configuration with --file"
+    path = _path(known, file, advice=advice)
     text = _read(path)
     program = _program()
     parsed = file_of(known, text, path)
@@ -89,7 +90,7 @@ def uninstall(client: _ClientName, *, file: _File = None, dry_run: DryRun = Fals
     entries of the wrapped servers are restored. The change is shown first.
     """
     known = client_named(client)
-    path = _path(known, file)
+    path = _path(known, file, advice="name its configuration with --file")
     text = _read(path)
     copy = _copy_of(path)
     new = without_wrapped(known, text, path, _read(copy) if copy.exists() else None, _program())
@@ -102,16 +103,13 @@ def uninstall(client: _ClientName, *, file: _File = None, dry_run: DryRun = Fals
         print_line(f"{path}: restored; restart {known.title}")
 
 
-def _path(client: Client, file: Path | None) -> Path:
+def _path(client: Client, file: Path | None, *, advice: str) -> Path:
     """The configuration; where links lead, so that a link stays one. Raises ``ConfigError`` if there is none."""
     places = [Path.home() / place for place in client.paths] if file is None else [file]
     for place in places:
         if place.is_file():
             return place.resolve()
-    raise ConfigError(
-        f"there is no {' or '.join(str(place) for place in places)}: add an MCP server to {client.title} first, or "
-        "name its configuration with --file"
-    )
+    raise ConfigError(f"there is no {' or '.join(str(place) for place in places)}: {advice}")
 
 
 def _copy_of(path: Path) -> Path:

@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ import anyio
 import typer
 
 from ctxfs.adapters.serve.programs import program_of, told
-from ctxfs.adapters.serve.proxy import Proxy
 from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import STORE_VARIABLE, PreviewAbove, Root, StoreUrl
@@ -25,11 +23,6 @@ from ctxfs.lab.shadow import DEFAULT_BUDGET_USD, Sampler
 
 _KILLED = 128
 _NOTHING_CAME = 1
-UNREACHED = (
-    "none of the program's requests came through the proxy, so they went where they always go. Its environment "
-    "had ANTHROPIC_BASE_URL, OPENAI_BASE_URL and GOOGLE_GEMINI_BASE_URL; if the program has a setting for its base "
-    "URL, give it one of them"
-)
 _NOTE_CHARS = 300
 _FORWARDED = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -154,6 +147,9 @@ def proxy(
         settings["window"] = window
     beside_it = None if shadow is None else Sampler(share=_share(shadow), budget_usd=shadow_budget)
     place = sessions_at(root, store, may_be_new=True)
+    # Here, since it needs the extra `proxy`, and the help does not.
+    from ctxfs.adapters.serve.proxy import Proxy  # noqa: PLC0415
+
     running = Proxy(
         stores_of(place),
         settings,
@@ -172,9 +168,19 @@ def proxy(
     for line in (*noted, *running.savings.lines()):
         to_stderr(f"ctxfs: {line}")
     if running.requests == 0:
-        sys.stderr.write(f"ctxfs: error: {UNREACHED}\n")
+        to_stderr(f"ctxfs: error: {unreached(code)}")
         raise typer.Exit(code or _NOTHING_CAME)
     raise typer.Exit(code)
+
+
+def unreached(code: int) -> str:
+    """What to tell the user if no request came through the proxy; ``code``: the program's exit code."""
+    before = f"the program ended with exit code {code} before any" if code else "none of the program's"
+    return (
+        f"{before} requests came through the proxy. If it made some, they went to the provider directly: its "
+        "environment had ANTHROPIC_BASE_URL, OPENAI_BASE_URL and GOOGLE_GEMINI_BASE_URL; if the program has a setting "
+        "for its base URL, give it one of them"
+    )
 
 
 class _Notes(logging.Handler):
