@@ -407,7 +407,7 @@ def test_a_subagent_has_a_branch_of_its_own_and_what_its_requests_hold_is_counte
             tools=[*tools, *middleware.tools],
             thread=False,
         )
-        return str(runner.until_done().content[-1].text)
+        return _text([block.model_dump() for block in runner.until_done().content])
 
     @beta_tool
     def ask_helper() -> str:
