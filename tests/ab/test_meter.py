@@ -46,7 +46,7 @@ def test_a_call_that_could_exceed_the_budget_is_not_begun(tmp_path: Path) -> Non
     least = 1_000 * info.prices.output / 1e6
     one, results = meter(tmp_path, Budget(least * 1.5))
     call = began(one, body())
-    with pytest.raises(BudgetSpent, match=r"the budget of \$0\.0\d does not allow"):
+    with pytest.raises(BudgetSpent, match=r"the budget of \$0\.\d+ does not allow"):
         began(one, body())
     assert one.stopped == "budget"
     call.ended(200, usage(100), is_whole=True)

@@ -7,7 +7,7 @@ import pytest
 
 from ctxfs.cli.amounts import moment, share_of, size_bytes, span_s
 from ctxfs.errors import ConfigError
-from ctxfs.view import figures
+from ctxfs.text import figures
 
 
 @pytest.mark.parametrize(("age", "seconds"), [("90m", 5_400), ("36h", 129_600), ("7d", 604_800), ("2w", 1_209_600)])

@@ -75,9 +75,7 @@ def test_sessions_are_selected(ctxfs: Run, root: Path) -> None:
 def test_what_is_listed_is_summed_up(ctxfs: Run) -> None:
     code, out, _ = ctxfs("sessions")
     assert code == 0
-    assert out.splitlines()[0].split() == [
-        *("session", "last", "change", "size", "tokens", "cost", "calls", "items", "stored")
-    ]
+    assert out.splitlines()[0].split() == ["session", "changed", "size", "tokens", "cost", "calls", "items", "stored"]
     assert out.splitlines()[-1].startswith("3 sessions: ")
     assert "none of the 3 sessions" in ctxfs("sessions", "--model", "other")[2]
 

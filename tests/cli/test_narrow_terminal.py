@@ -216,8 +216,9 @@ def test_a_line_is_broken_at_spaces_and_a_path_stays_whole() -> None:
 
 
 def test_columns_that_do_not_fit_are_cut_or_left_out() -> None:
-    assert fitting([10, 5, 8], [False, True, True], 80) == [10, 5, 8]
-    assert fitting([90, 16, 7], [False, False, True], 80) == [20, 16, 7]
-    assert fitting([90, 5, 60], [False, True, False], 80) == [20, 5, 51]
-    assert fitting([12, 30, 30], [False, True, True], 60) == [12, 30]
-    assert fitting([12, 44, 30], [False, True, False], 60) == [12, 44]
+    assert fitting([10, 5, 8], [20, 80, 80], 80) == [10, 5, 8]
+    assert fitting([90, 16, 7], [20, 20, 80], 80) == [20, 16, 7]
+    assert fitting([90, 5, 60], [20, 80, 20], 80) == [20, 5, 51]
+    assert fitting([12, 30, 30], [15, 60, 60], 60) == [12, 30]
+    assert fitting([30, 16, 7, 8], [40, 20, 80, 80], 60) == [30, 16, 7], "an id is typed"
+    assert fitting([12, 44, 30], [15, 60, 15], 60) == [12, 44]

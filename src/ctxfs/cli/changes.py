@@ -4,17 +4,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rich.text import Text
-
-from ctxfs.cli.output import Reasons, console, item_names, print_json, table, tokens
+from ctxfs.cli.columns import print_columns
+from ctxfs.cli.output import ALL_COLUMNS, Reasons, console, item_names, print_json, tokens
 from ctxfs.cli.session import find_entry
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.timeline.changes import ItemChange, change_id
 from ctxfs.session.timeline.reading import read_timeline
 
 _COLUMNS = ("item", "what", "before call", "tokens", "undo by", "why")
-_ALL_COLUMNS = 80
-"""A terminal that is narrower than this has no room for the sizes beside the id that undoes a change."""
 
 
 async def print_history(fs: ContextFileSystem, *, as_json: bool) -> None:
@@ -57,13 +54,12 @@ def print_changes(changes: Sequence[ItemChange], item_ids: Iterable[str], undone
     """Print a table of changes; nothing if there are none. ``item_ids``: those of all items of the session."""
     if not changes:
         return
-    out = console()
-    reasons = Reasons(out)
-    columns = _COLUMNS if out.width >= _ALL_COLUMNS else tuple(name for name in _COLUMNS if name != "tokens")
-    listed = table(*columns, right=("before call", "tokens"), whole=columns[1:-1])
+    reasons = Reasons()
+    columns = [name for name in _COLUMNS if name != "tokens" or console().width >= ALL_COLUMNS]
+    rows: list[list[str]] = []
     names = item_names({*item_ids, *(change.item_id for change in changes)})
     for change in changes:
-        cells: dict[str, str | Text] = {
+        cells = {
             "item": names[change.item_id],
             "what": change.what,
             "before call": tokens(change.after_call + 1),
@@ -71,8 +67,8 @@ def print_changes(changes: Sequence[ItemChange], item_ids: Iterable[str], undone
             "undo by": "(undone)" if change.change in undone else change.change or "",
             "why": reasons.cell(change.reason),
         }
-        listed.add_row(*(cells[name] for name in columns))
-    out.print(listed)
+        rows.append([cells[name] for name in columns])
+    print_columns(columns, rows, right=("before call", "tokens"))
     reasons.print_below()
 
 

@@ -24,7 +24,7 @@ from ctxfs.session.cleanup.usage import DiskUsage, usage_by_item, usage_by_sessi
 from ctxfs.session.cleanup.verification import CheckedSession
 from ctxfs.session.cleanup.verification import check as check_sessions
 from ctxfs.storage.sessions import SessionStores
-from ctxfs.view import figures
+from ctxfs.text import figures
 
 Sessions = Annotated[
     list[str] | None,

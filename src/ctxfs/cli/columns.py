@@ -1,4 +1,4 @@
-"""Rows of text in columns; faster than rich's tables for thousands of rows."""
+"""Rows of text in columns: the one way in which commands print a table. Quick for thousands of rows."""
 
 import shutil
 import sys
@@ -14,6 +14,8 @@ from ctxfs.session.content.visible import visible_text as for_terminal
 _GAP = "  "
 _LEAST_COLUMNS = 12
 """A column of text is not cut below this: a part of a word is of no use."""
+_IDS = ("session", "item")
+"""The columns of ids, which are typed: they may take half of a line."""
 
 
 def print_columns(
@@ -21,8 +23,8 @@ def print_columns(
 ) -> None:
     """Print rows below their headers, without empty columns.
 
-    On a terminal where not all fit, texts are cut to a quarter of a line, except in the last column, and the columns
-    that still do not fit are left out.
+    On a terminal where not all fit, texts are cut to a quarter of a line, and ids to half of one, except in the last
+    column, and the columns that still do not fit are left out.
 
     Args:
         headers: a name for each column.
@@ -31,14 +33,8 @@ def print_columns(
         dim: which rows are shown dim on a terminal; none if empty.
 
     """
-    used = [n for n in range(len(headers)) if any(row[n] for row in rows)]
-    headers = [headers[n] for n in used]
-    shown = [[for_terminal(row[n].replace("\n", " ")) for n in used] for row in rows]
-    widths = [max(cell_len(header), *(cell_len(row[n]) for row in shown)) for n, header in enumerate(headers)]
-    if on_terminal():
-        widths = fitting(widths, [header in right for header in headers], shutil.get_terminal_size().columns)
-    print_line(_line(headers, widths, headers, right), style="bold")
-    lines = [_line(row, widths, headers, right) for row in shown]
+    header, *lines = in_columns(headers, rows, right=right)
+    print_line(header, style="bold")
     if on_terminal() and any(dim):
         shown_dim = Text("\n").join(
             Text(line, "dim" if is_dim else "") for line, is_dim in zip(lines, dim, strict=True)
@@ -48,15 +44,31 @@ def print_columns(
         sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
-def fitting(widths: Sequence[int], is_number: Sequence[bool], room: int) -> list[int]:
-    """The widths of the first columns that fit in ``room``; a name or a sentence may be cut, and a number never is."""
+def in_columns(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> list[str]:
+    """The lines that ``print_columns`` prints: the headers, and one for each row."""
+    used = [n for n in range(len(headers)) if any(row[n] for row in rows)]
+    headers = [headers[n] for n in used]
+    shown = [[for_terminal(row[n].replace("\n", " ")) for n in used] for row in rows]
+    widths = [max(cell_len(header), *(cell_len(row[n]) for row in shown)) for n, header in enumerate(headers)]
+    if on_terminal():
+        room = shutil.get_terminal_size().columns
+        most = [room if name in right else room // 2 if name in _IDS else room // 4 for name in headers]
+        widths = fitting(widths, most, room)
+    return [_line(row, widths, headers, right) for row in (headers, *shown)]
+
+
+def fitting(widths: Sequence[int], most: Sequence[int], room: int) -> list[int]:
+    """The widths of the first columns that fit in ``room``, where they do not all fit.
+
+    ``most``: what a column gets at most, unless it is the last one; one that may take the room is never cut.
+    """
     fit: list[int] = []
     is_crowded = sum(widths) + len(_GAP) * (len(widths) - 1) > room
-    for width, whole in zip(widths, is_number, strict=True):
+    for width, own in zip(widths, most, strict=True):
         left = room - sum(fit) - len(_GAP) * len(fit)
-        if is_crowded and not whole and len(fit) < len(widths) - 1:
-            left = min(left, max(room // 4, _LEAST_COLUMNS))
-        if width > left and (whole or left < _LEAST_COLUMNS):
+        if is_crowded and len(fit) < len(widths) - 1:
+            left = min(left, max(own, _LEAST_COLUMNS))
+        if width > left and (own >= room or left < _LEAST_COLUMNS):
             break
         fit.append(min(width, left))
     return fit

@@ -18,16 +18,17 @@ import typer
 from pydantic import Field
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from ctxfs.agent.agent import Agent
 from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolStarted, UsageReported
+from ctxfs.cli.columns import in_columns
 from ctxfs.cli.demo_script import SYSTEM_PROMPT, TASK, turns
 from ctxfs.cli.explore import exploration_tools
+from ctxfs.cli.lines import CUT
 from ctxfs.cli.options import STORE_VARIABLE, AsJson, Root
-from ctxfs.cli.output import console, print_json, table
+from ctxfs.cli.output import console, print_json
 from ctxfs.errors import OutcomeUnknown, StorageError, Unrecorded
 from ctxfs.eviction.events import Evicted, OffloadFailed, RecordFailed
 from ctxfs.eviction.placeholder.lines import plural
@@ -39,9 +40,9 @@ from ctxfs.session.timeline.effect import DEFAULT_RULES, Effect, effect
 from ctxfs.session.verify import VerifyReport
 from ctxfs.storage.roots import absolute_root
 from ctxfs.testing.scripted import ScriptedModel
+from ctxfs.text import figures
 from ctxfs.tools.base import Tool
 from ctxfs.tools.decorator import tool
-from ctxfs.view import figures
 
 MODEL = "claude-sonnet-5-5"
 """The model whose list prices and window count."""
@@ -255,28 +256,29 @@ def _is_preview(event: Evicted) -> bool:
     return event.reason.startswith("previewed")
 
 
-def _table(calls: Sequence[Call]) -> Table:
-    made = table(
-        "call", "the model asks for", "context", "without", "left before, tokens", right=("call", "context", "without")
-    )
-    for call in calls:
-        made.add_row(str(call.number), _asked(call), f"{call.tokens:,}", f"{call.without:,}", _left(call))
-    return made
+def _table(calls: Sequence[Call]) -> Text:
+    """A line for each call; those that read back are marked."""
+    headers = ("call", "the model asks for", "context", "without", "left before, tokens")
+    rows = [(str(call.number), _asked(call), f"{call.tokens:,}", f"{call.without:,}", _left(call)) for call in calls]
+    header, *lines = in_columns(headers, rows, right=("call", "context", "without"))
+    shown = [Text(header, style="bold")]
+    for call, line in zip(calls, lines, strict=True):
+        shown.append(Text(line, style="bold magenta" if any(ask.name == "Read" for ask in call.asks) else ""))
+    return Text("\n").join(shown)
 
 
-def _asked(call: Call) -> Text:
+def _asked(call: Call) -> str:
     """The first call of a reply, in one line."""
     if not call.asks:
-        return Text("nothing: it answers", style="italic")
+        return "nothing: it answers"
     first, *others = call.asks
-    argument = for_terminal(str(next(iter(first.arguments.values()), "")).replace("\n", " "))
+    argument = str(next(iter(first.arguments.values()), ""))
     if first.name == "Read":
         argument = Path(argument).name
     argument = argument.removeprefix("python -m ")
     more = f", {len(others)} more" if others else ""
-    asked = Text.assemble((first.name, "bold magenta" if first.name == "Read" else "cyan"), f" {argument}{more}")
-    asked.truncate(_ASKED_CHARS, overflow="ellipsis")
-    return asked
+    asked = f"{first.name} {argument}{more}"
+    return asked if len(asked) <= _ASKED_CHARS else f"{asked[: _ASKED_CHARS - 1]}{CUT}"
 
 
 def _left(call: Call) -> str:

@@ -39,8 +39,8 @@ from ctxfs.storage.trial import Trial, try_stores
 from ctxfs.storage.urls import at_url, scheme_of
 from ctxfs.stores.objects.sessions import ObjectSessions
 from ctxfs.stores.postgres import SCHEMES, PostgresBucket, shown_url
+from ctxfs.text import figures
 from ctxfs.version import __version__
-from ctxfs.view import figures
 
 _KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
 _VARIABLES = (ROOT_VARIABLE, STORE_VARIABLE, *_KEYS, "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL")
@@ -346,7 +346,7 @@ def _model(name: str, info: dict[str, Any] | None) -> str:
     window = f"{info['window_tokens']:,} tokens" if info["window_tokens"] else "window unknown"
     price = "prices unknown"
     if info["input_usd"] is not None:
-        price = f"${info['input_usd']:g} in, ${info['output_usd']:g} out a million tokens"
+        price = f"{figures.usd(info['input_usd'])} in, {figures.usd(info['output_usd'])} out a million tokens"
     return f"{name}: {info['provider']}, {window}, {price}"
 
 

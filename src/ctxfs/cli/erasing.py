@@ -13,7 +13,7 @@ from ctxfs.cli.output import print_json, print_line
 from ctxfs.cli.session import find_item_ids, find_session, sessions_at, stores_of
 from ctxfs.session.cleanup.erasing import Erasure, erase_plan
 from ctxfs.session.cleanup.erasing import erase as erase_contents
-from ctxfs.view import figures
+from ctxfs.text import figures
 
 _NAMED = 4
 """The most items with a quotation that are named."""

@@ -12,9 +12,10 @@ import typer
 from rich.console import Console
 
 from ctxfs.cli.changes import change_keys, changes_of, print_changes, print_history, undone_changes, without_settled
+from ctxfs.cli.columns import print_columns
 from ctxfs.cli.completion import known_items, known_sessions
 from ctxfs.cli.options import AsJson, Root, StoreUrl
-from ctxfs.cli.output import Reasons, console, item_names, label, print_json, print_line, table, tokens
+from ctxfs.cli.output import ALL_COLUMNS, Reasons, console, item_names, print_json, print_line, tokens
 from ctxfs.cli.session import SessionsAt, open_session, session_or_file, sessions_at
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
@@ -26,7 +27,7 @@ from ctxfs.lab.shadow import COLUMNS, shadow_figures
 from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Shadowed
-from ctxfs.view import figures
+from ctxfs.text import figures
 
 _Session = Annotated[
     str,
@@ -96,19 +97,19 @@ def _print_recorded(recorded: RecordedSession, out: Console) -> None:
     print_line(_named(recorded), style="bold")
     out.print(for_terminal(answer(recorded.report)))
     threads = max((item.thread for item in recorded.items), default=1)
-    head = (*(("part",) if threads > 1 else ()), "call", "tool", "tokens", "after", "left", "back", "why")
-    reasons = Reasons(out)
-    listed = table(*head, right=("part", "call", "tokens", "after", "left", "back"))
+    reasons = Reasons()
+    rows: list[tuple[str, ...]] = []
     for item in recorded.items:
         if item.left_before_call is not None:
-            place = (str(item.thread),) if threads > 1 else ()
+            part = str(item.thread) if threads > 1 else ""
             of = " (arguments)" if item.kind == "arguments" else ""
             left = str(item.left_before_call)
             sizes = (tokens(item.tokens), tokens(item.tokens_after), left, tokens(item.read_backs or None))
-            listed.add_row(*place, str(item.call), label(f"{item.tool}{of}"), *sizes, reasons.cell(item.why))
+            rows.append((part, str(item.call), f"{item.tool}{of}", *sizes, reasons.cell(item.why)))
     columns = ""
-    if listed.row_count:
-        out.print(listed)
+    if rows:
+        head = ("part", "call", "tool", "tokens", "after", "left", "back", "why")
+        print_columns(head, rows, right=("part", "call", "tokens", "after", "left", "back"))
         reasons.print_below()
         columns = (
             " call: the first that saw it; left: the first that did not; back: how often a reply needed it afterwards."
@@ -219,31 +220,35 @@ def _as_dict(explained: Explanation) -> dict[str, Any]:
 def _print(explained: Explanation, out: Console) -> None:
     print_line(explained.session_path, style="bold")
     names = item_names(item.item_id for item in explained.items)
-    reasons = Reasons(out)
-    listed = table("item", "tool", "tokens", "of", "left", "why", right=("tokens", "of", "left"))
-    for item in explained.items:
-        if item.place == "archive":
-            continue  # the archive has a row of its own
+    reasons = Reasons()
+    items = [item for item in explained.items if item.place != "archive"]  # the archive has a row of its own
+    columns = [name for name in _COLUMNS if name != "of" or out.width >= ALL_COLUMNS]
+    rows: list[list[str]] = []
+    for item in items:
         has_left = item.replies_since is not None
-        listed.add_row(
-            names[item.item_id],
-            label(item.tool_name or (item.item_type or "")),
-            tokens(item.tokens),
-            tokens(item.content_tokens) if has_left else "",
-            "" if item.replies_since is None else _replies_ago(item.replies_since),
-            reasons.cell(item.why),
-            style="" if item.place == "context" else "dim",
+        cells = {
+            "item": names[item.item_id],
+            "tool": item.tool_name or (item.item_type or ""),
+            "tokens": tokens(item.tokens),
+            "of": tokens(item.content_tokens) if has_left else "",
+            "replies ago": tokens(item.replies_since),
+            "why": reasons.cell(item.why),
+        }
+        rows.append([cells[name] for name in columns])
+    if rows:
+        print_columns(
+            columns, rows, right=("tokens", "of", "replies ago"), dim=[item.place != "context" for item in items]
         )
-    out.print(listed)
-    reasons.print_below()
+        reasons.print_below()
     for line in _summary(explained):
         out.print(for_terminal(line))
 
 
+_COLUMNS = ("item", "tool", "tokens", "of", "replies ago", "why")
 _HOW = (
-    "tokens: now, of what it was; a placeholder of the new size names the file with the rest. Keeping an item costs a "
-    "read from the prompt cache with every call. Evicting it costs caching again what follows it and, if the model "
-    "needs it, a call more to read it back"
+    "tokens: now, of what it was; replies ago: when it left; a placeholder of the new size names the file with the "
+    "rest. Keeping an item costs a read from the prompt cache with every call. Evicting it costs caching again what "
+    "follows it and, if the model needs it, a call more to read it back"
 )
 
 
@@ -283,10 +288,7 @@ def _print_shadow(shadowed: Sequence[Shadowed], out: Console) -> None:
     rows = shadow_figures(shadowed)
     if not rows:
         return
-    listed = table(*COLUMNS, right=COLUMNS[1:])
-    for row in rows:
-        listed.add_row(*map(label, row.cells()))
-    out.print(listed)
+    print_columns(COLUMNS, [row.cells() for row in rows], right=COLUMNS[1:])
     out.print(
         f"shadow runs cost {figures.usd(rows[0].usd)}. differ: the next action of the model is not that of the "
         "original request; noise: two replies to the original are not the same; excess: the difference, with the "
@@ -296,7 +298,3 @@ def _print_shadow(shadowed: Sequence[Shadowed], out: Console) -> None:
 
 def _dollars(usd: float | None) -> str:
     return "" if usd is None else f" ({figures.usd(usd)})"
-
-
-def _replies_ago(count: int) -> str:
-    return "1 reply ago" if count == 1 else f"{count:,} replies ago"

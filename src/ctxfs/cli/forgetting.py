@@ -1,8 +1,8 @@
 """``ctxfs forget``: remove whole sessions, those that are named or those that rules select."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import fields
-from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.session.cleanup.policy import ForgetPlan, ForgetPolicy, Verdict
 from ctxfs.session.cleanup.sessions import Forgotten, carry_out, forget_plan, named_plan
 from ctxfs.storage.sessions import SessionStores, writer_of
-from ctxfs.view import figures
+from ctxfs.text import figures
 
 _Named = Annotated[
     list[str] | None,
@@ -131,17 +131,18 @@ def _forgotten(plan: ForgetPlan, stores: SessionStores, *, asks: bool) -> Forgot
 def _print_plan(plan: ForgetPlan, every: Sequence[str]) -> None:
     """Print what is forgotten and kept; ``every``: all sessions, whose ids are then listed short."""
     names = session_names(every)
+    now = time.time()
     rows = [
         (
             "forget" if verdict.forget else "keep",
             names.get(verdict.session_id, verdict.session_id),
-            datetime.fromtimestamp(verdict.changed_at).astimezone().strftime("%Y-%m-%d %H:%M"),
+            figures.ago(verdict.changed_at, now),
             figures.size(verdict.size_bytes),
             verdict.reason,
         )
         for verdict in plan.verdicts
     ]
-    print_columns(["", "session", "last change", "size", "why"], rows, right=("size",))
+    print_columns(["", "session", "changed", "size", "why"], rows, right=("size",))
     kept = len(plan.verdicts) - len(plan.forgotten)
     print_line(f"{len(plan.forgotten):,} to forget ({figures.size(plan.size_bytes)}), {kept:,} to keep")
     if plan.over_bytes:

@@ -5,14 +5,11 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rich.box import ROUNDED, SIMPLE_HEAD
-from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ctxfs.cli import pager
@@ -26,6 +23,8 @@ from ctxfs.text.jsontext.write_stream import has_surrogates
 _PIPE_COLUMNS = 1_000
 WIDE_COLUMNS = 110
 """From this width on, a table has room for a column of sentences."""
+ALL_COLUMNS = 80
+"""A terminal that is narrower than this has no room for a second size of each item."""
 _WHOLE_SESSION, _WHOLE_ITEM = 30, 16
 """Ids of up to so many characters are never shortened: those that ctxfs makes for a session, and for an item."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -71,62 +70,23 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-class _Table(Table):
-    """A table whose first column has the names of its rows; see ``table``."""
-
-    def __init__(self, whole: Collection[str], **settings: Any) -> None:
-        super().__init__(**settings)
-        self._whole = whole
-        self._most = console().width // 4
-
-    def add_row(self, *cells: Any, **settings: Any) -> None:
-        super().add_row(*cells, **settings)
-        for number, (column, cell) in enumerate(zip(self.columns, cells, strict=True)):
-            header = str(column.header)
-            least = cell_len(str(cell))
-            if not number:
-                least = min(least, self._most)
-                column.max_width = self._most
-            elif header not in self._whole:
-                continue
-            column.no_wrap = True
-            column.min_width = max(column.min_width or 0, least)
-
-
 class Reasons:
     """The last column of a table: on a narrow console it holds numbers, and the reasons are listed below the table."""
 
-    def __init__(self, out: Console) -> None:
-        self._out = out
+    def __init__(self) -> None:
+        self._is_wide = console().width >= WIDE_COLUMNS
         self._numbers: dict[str, int] = {}
 
-    def cell(self, reason: str) -> Text:
+    def cell(self, reason: str) -> str:
         """What the table shows for a reason."""
-        if self._out.width >= WIDE_COLUMNS or not reason:
-            return label(reason)
-        return label(f"({self._numbers.setdefault(reason, len(self._numbers) + 1)})")
+        if self._is_wide or not reason:
+            return reason
+        return f"({self._numbers.setdefault(reason, len(self._numbers) + 1)})"
 
     def print_below(self) -> None:
         """Print what the numbers mean."""
         for reason, number in self._numbers.items():
-            self._out.print(label(f"({number}) {reason}"))
-
-
-def table(
-    *columns: str,
-    right: Sequence[str] = (),
-    whole: Collection[str] = (),
-    boxed: bool = False,
-) -> Table:
-    """An empty table with these columns.
-
-    The first one, the names of the rows, takes at most a quarter of the terminal. Those in ``right`` hold numbers, and
-    those in ``whole`` are never cut.
-    """
-    made = _Table(whole, box=ROUNDED if boxed else SIMPLE_HEAD, pad_edge=boxed, header_style="bold", show_edge=boxed)
-    for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", no_wrap=column in right)
-    return made
+            print_line(f"({number}) {reason}")
 
 
 def print_line(text: str, *, style: str = "") -> None:

@@ -1,5 +1,6 @@
 """``ctxfs sessions``: the list of sessions."""
 
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.session.listing.selection import Selection, SortKey
 from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.storage.sessions import SessionStores, has_writer
-from ctxfs.view import figures
+from ctxfs.text import figures
 
 
 def sessions(
@@ -96,8 +97,9 @@ def _as_dict(stores: SessionStores, session: SessionSummary) -> dict[str, Any]:
 
 
 def _print(stores: SessionStores, found: Sequence[SessionSummary], names: Mapping[str, str]) -> None:
-    rows = [_row(session, names[session.session_id], state=_state(stores, session)) for session in found]
-    columns = ["session", "state", "last change", "size", "tokens", "cost", "saved", "calls", "items", "stored"]
+    now = time.time()
+    rows = [_row(session, names[session.session_id], state=_state(stores, session), now=now) for session in found]
+    columns = ["session", "state", "changed", "size", "tokens", "cost", "saved", "calls", "items", "stored"]
     print_columns(columns, rows, right=("size", "tokens", "cost", "saved", "calls", "items", "stored"))
     costs = [session.cost_usd for session in found if session.cost_usd is not None and session.calls]
     context = sum(session.context_tokens for session in found)
@@ -127,9 +129,8 @@ def _state(stores: SessionStores, session: SessionSummary) -> str:
     return ", ".join([*state, *(["running"] if has_writer(stores, session.session_id) else [])])
 
 
-def _row(session: SessionSummary, name: str, *, state: str) -> tuple[str, ...]:
-    changed = datetime.fromtimestamp(session.changed_at).astimezone().strftime("%Y-%m-%d %H:%M")
-    named = (name, state, changed, figures.size(session.disk_bytes))
+def _row(session: SessionSummary, name: str, *, state: str, now: float) -> tuple[str, ...]:
+    named = (name, state, figures.ago(session.changed_at, now), figures.size(session.disk_bytes))
     if session.error is not None:
         return (*named, *([""] * 6))
     cost = "" if session.cost_usd is None or not session.calls else figures.usd(session.cost_usd)

@@ -1,6 +1,5 @@
 """Commands that show a session in time: show and diff."""
 
-from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
 
@@ -18,6 +17,7 @@ from ctxfs.messages.readable import readable_text
 from ctxfs.session.timeline.changes import Changes
 from ctxfs.session.timeline.reading import past_request, read_timeline
 from ctxfs.session.timeline.request import MESSAGES_ELSEWHERE, PastRequest
+from ctxfs.text import figures
 from ctxfs.text.utf8 import lossless_bytes
 
 _LINES = 12
@@ -79,7 +79,8 @@ async def _show(
 
 def _headline(request: PastRequest, calls: int) -> str:
     which = f"call {request.call} of {calls}" if request.call <= calls else f"the context after {plural(calls, 'call')}"
-    parts = [which, request.model, _time(request.sent_at or request.replied_at), f"{request.token_count:,} tokens"]
+    at = figures.clock(request.sent_at or request.replied_at or 0.0)
+    parts = [which, request.model, at, f"{request.token_count:,} tokens"]
     if request.usage is not None:
         parts.append(f"billed {request.usage.total_input_tokens:,} in, {request.usage.output_tokens:,} out")
     return " · ".join(part for part in parts if part)
@@ -197,7 +198,3 @@ def _changes_keys(changes: Changes) -> dict[str, Any]:
         "new_tokens": changes.new_tokens,
         "items": [change_keys(change) for change in changes.items],
     }
-
-
-def _time(seconds: float | None) -> str:
-    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

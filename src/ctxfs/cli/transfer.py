@@ -15,7 +15,7 @@ from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.session.transfer.copies import copy_session
 from ctxfs.session.transfer.sessions import MAX_BYTES, MAX_FILES, Transferred, export_session, import_session
 from ctxfs.storage.urls import at_url, stores_at
-from ctxfs.view import figures
+from ctxfs.text import figures
 
 
 def export(

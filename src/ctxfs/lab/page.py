@@ -9,6 +9,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from ctxfs.text import figures
+
 _STYLE = """
 :root{color-scheme:light dark;--ink:#1c2026;--dim:#5c636d;--line:#d9dde3;--page:#fff;--band:#f5f6f8}
 @media(prefers-color-scheme:dark){:root{--ink:#e6e8eb;--dim:#9aa2ad;--line:#353b44;--page:#15181c;--band:#1d2126}}
@@ -95,4 +97,4 @@ def number(value: float, form: str) -> Cell:
 
 def dollars(usd: float | None) -> Cell:
     """A cell with dollars; None: not known."""
-    return ("?", -1.0) if usd is None else (f"${usd:,.2f}" if usd >= 0.1 or not usd else f"${usd:.4f}", usd)
+    return figures.usd(usd), -1.0 if usd is None else usd

@@ -313,13 +313,14 @@ class ShadowFigures:
             self.name,
             f"{self.requests:,}",
             f"{self.differs:,}",
-            f"{self.read_backs:,}",
             f"{self.noise:,}",
             f"{excess} ({low} … {high})",
+            f"{self.read_backs:,}",
         )
 
 
-COLUMNS = ("hidden", "requests", "differ", "read back", "noise", "excess, in points")
+COLUMNS = ("hidden", "requests", "differ", "noise", "excess, in points", "read back")
+"""By weight: a narrow terminal has no room for the last."""
 
 
 def shadow_figures(found: Sequence[Shadowed]) -> list[ShadowFigures]:

@@ -11,7 +11,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from ctxfs.session.content.visible import visible_text
-from ctxfs.view import figures
+from ctxfs.text import figures
 
 _HERE = Path(__file__).parent
 

@@ -6,6 +6,7 @@ from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.base import Usage
 from ctxfs.messages.models.known import known_model
 from ctxfs.messages.rates import bill_usd
+from ctxfs.text import figures
 
 
 @dataclass(slots=True)
@@ -85,10 +86,11 @@ class Savings:
     def _dollars(self) -> str:
         if not self.whole_usd:
             return ""
+        whole = figures.usd(self.whole_usd)
         saved = self.whole_usd - self.usd
         if saved < 0:
-            return f"; about ${-saved:,.2f} more than ${self.whole_usd:,.2f}, the cost of sending everything"
-        return f"; about ${saved:,.2f} of ${self.whole_usd:,.2f} saved"
+            return f"; about {figures.usd(-saved)} more than {whole}, the cost of sending everything"
+        return f"; about {figures.usd(saved)} of {whole} saved"
 
 
 def _whole(usage: Usage, freed_tokens: int, *, cached_tokens: int) -> Usage:

@@ -13,6 +13,7 @@ from ctxfs.messages.base import Usage
 from ctxfs.messages.models.known import ModelInfo, known_model
 from ctxfs.messages.models.prices import Prices
 from ctxfs.messages.rates import bill_usd
+from ctxfs.text import figures
 from ctxfs.text.jsontext import codec as json_codec
 
 _MILLION = 1_000_000
@@ -242,10 +243,10 @@ class Meter:
         """
         most = self._most_usd(model, size, reply_tokens, replies)
         if not self._own.reserve(most):
-            self._refuse("limit", f"the session's budget of ${self._own.limit_usd:,.2f}")
+            self._refuse("limit", f"the session's budget of {figures.usd(self._own.limit_usd)}")
         if not self._budget.reserve(most):
             self._own.settle(most, 0.0)
-            self._refuse("budget", f"the budget of ${self._budget.limit_usd:,.2f}")
+            self._refuse("budget", f"the budget of {figures.usd(self._budget.limit_usd)}")
         with self._lock:
             self.counts.most_usd = max(self.counts.most_usd, self._own.spent_usd)
             self._number += 1

@@ -9,6 +9,7 @@ from typing import Any
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.lab.ab.results import LEFT_OUT, SessionResult
 from ctxfs.lab.ab.statistics import Difference, mean_difference, solved_difference
+from ctxfs.text import figures
 
 DEFAULT_MARGIN_POINTS = 5.0
 """By how many points of a hundred tasks an arm may be worse, unless the user says so."""
@@ -106,7 +107,7 @@ class Against:
         return (
             f"{self.arm} solved {self.arm_solved} of {self.pairs}, {self.base} {self.base_solved}; "
             f"not worse by more than {margin_points:g} points {found} (interval {low} … {high}); "
-            f"${self.arm_usd:,.2f} instead of ${self.base_usd:,.2f}"
+            f"{figures.usd(self.arm_usd)} instead of {figures.usd(self.base_usd)}"
         )
 
 
@@ -274,15 +275,16 @@ def details(one: Against) -> str:
 
 
 def _dollars(difference: Difference) -> str:
-    parts = [f"{value:+.4f}" for value in (difference.value, difference.low, difference.high)]
+    values = (difference.value, difference.low, difference.high)
+    parts = [f"{'+' if value > 0 else ''}{figures.usd(value)}" for value in values]
     return f"{parts[0]}, interval {parts[1]} … {parts[2]}"
 
 
-def shown(figures: ArmFigures, field: str) -> str:
+def shown(one: ArmFigures, field: str) -> str:
     """One figure of an arm, as text."""
-    value: Any = getattr(figures, field)
+    value: Any = getattr(one, field)
     if value is None:
         return "?"
     if field == "usd":
-        return f"${value:,.2f}" if value >= 0.1 or not value else f"${value:.4f}"
+        return figures.usd(value)
     return f"{value:,.0f}"

@@ -10,6 +10,7 @@ from ctxfs.lab.replay.policies import why_not
 from ctxfs.lab.replay.prediction import Prediction
 from ctxfs.lab.replay.report import PolicyFigures, Report, SessionReport, total_usd
 from ctxfs.lab.replay.tariff import unpriced
+from ctxfs.text import figures
 
 LIMITS: Final = (
     "No replay sees what a model would have done otherwise: where old results were masked for real, agents took up to "
@@ -91,11 +92,11 @@ def answer(report: Report) -> str:
     count = _sessions(len(priced))
     if len(priced) < len(report.sessions):
         count = f"{len(priced):,} of {_sessions(len(report.sessions))}"
-    with_it = f"with {name} it would have been {_usd(whole.usd_with)} ({whole.saved})"
+    with_it = f"with {name} it would have been {figures.usd(whole.usd_with)} ({whole.saved})"
     if report.is_repriced or not billed:
-        return f"At list prices {count} cost {_usd(whole.usd)}; {with_it}."
+        return f"At list prices {count} cost {figures.usd(whole.usd)}; {with_it}."
     estimated = f", {len(priced) - billed:,} of them without a bill and at list prices" if billed < len(priced) else ""
-    return f"You paid {_usd(whole.usd)} for {count}{estimated}; {with_it}."
+    return f"You paid {figures.usd(whole.usd)} for {count}{estimated}; {with_it}."
 
 
 def could_leave(report: Report) -> str:
@@ -220,7 +221,7 @@ def _spending_table(report: Report, width: int) -> str:
 
 
 def _spending_row(group: Spending, width: int) -> tuple[str, ...]:
-    usd = (_usd(group.usd), _usd(group.usd_with))
+    usd = (figures.usd(group.usd), figures.usd(group.usd_with))
     return (_tail(group.name, width - _FIGURES_COLUMNS), f"{group.sessions:,}", *usd, group.gain)
 
 
@@ -274,13 +275,8 @@ def _policy_row(p: PolicyFigures, usd: float | None) -> tuple[str, ...]:
     millions = (f"{tokens / 1e6:,.2f}" for tokens in (p.read_tokens, p.written_tokens, p.output_tokens))
     name = "economic (ctxfs)" if p.policy == "economic" else p.policy
     name = name.replace("-clear-at-least-", "\n  -clear-at-least-")
-    return (name, f"{p.relative_cost:.3f}", f"{p.max_relative_cost:.2f}", *millions, _usd(usd), f"{p.read_backs:,}")
-
-
-def _usd(usd: float | None) -> str:
-    if usd is None:
-        return "?"
-    return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.4f}"
+    costs = (f"{p.relative_cost:.3f}", f"{p.max_relative_cost:.2f}")
+    return (name, *costs, *millions, figures.usd(usd), f"{p.read_backs:,}")
 
 
 def _sessions(count: int) -> str:

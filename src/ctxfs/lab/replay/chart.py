@@ -5,6 +5,8 @@ from html import escape
 from itertools import pairwise
 from typing import Final
 
+from ctxfs.text import figures
+
 _COLOURS: Final = ("#7a7f87", "#c2410c", "#a16207", "#4d7c0f", "#0e7490", "#7c3aed", "#1d4ed8", "#be185d")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 520, 240, 62, 30, 12
 _POINTS = 160
@@ -33,7 +35,7 @@ def chart(caption: str, lines: Sequence[tuple[str, Sequence[float]]], *, limit: 
     for n in range(round(top / step) + 1):
         y = floor - n * step * y_scale
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 8}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_short(n * step)}</text>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{figures.short_count(n * step)}</text>')
     if is_near:
         y = floor - limit * y_scale
         parts.append(f'<line class="limit" x1="{_LEFT}" x2="{_WIDTH - 8}" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -67,9 +69,3 @@ def _round_step(largest: float) -> float:
             if largest / step <= 8:
                 break
     return step
-
-
-def _short(value: float) -> str:
-    if value >= 1_000_000:
-        return f"{value / 1_000_000:g}M"
-    return f"{value / 1_000:g}k" if value >= 1_000 else f"{value:g}"

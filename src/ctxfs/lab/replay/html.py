@@ -10,6 +10,7 @@ from ctxfs.lab.replay.chart import chart, colours
 from ctxfs.lab.replay.cost import Cached
 from ctxfs.lab.replay.report import PolicyFigures, Report, SessionReport, cumulative
 from ctxfs.lab.replay.watched import ToolFigures
+from ctxfs.text import figures
 
 _LEGEND: Final = (
     "Costs are relative to never evicting, net of read-backs, without output; <i>mean</i> and <i>worst</i> are over "
@@ -68,9 +69,9 @@ def _policies(report: Report) -> str:
     perfect = sum(s.cost_of_none - s.missed_cost_of_none for s in report.sessions)
     coloured = zip(report.policies, colours(len(report.policies)), strict=True)
     rows = []
-    for place, (figures, colour) in enumerate(coloured):
+    for place, (p, colour) in enumerate(coloured):
         usd = Spending("", report.sessions, place).usd_with
-        rows.append((_policy(figures, colour, perfect, usd), figures.relative_cost == cheapest))
+        rows.append((_policy(p, colour, perfect, usd), p.relative_cost == cheapest))
     for label, tool_inputs in (("bound: results", False), ("bound: results and tool inputs", True)):
         total, mean = report.oracle(tool_inputs=tool_inputs)
         cells: list[Cell] = [(label, None), number(total, ".3f"), number(mean, ".3f")]
@@ -96,7 +97,7 @@ def _policy(p: PolicyFigures, colour: str, perfect: float, usd: float | None) ->
         number(p.evictions, ",d"),
         number(p.read_backs, ",d"),
         number(p.read_backs_per_100_evictions, ".1f"),
-        (f"{p.stored_bytes / 1e6:,.1f} MB", float(p.stored_bytes)),
+        (figures.size(p.stored_bytes), float(p.stored_bytes)),
     ]
 
 
@@ -128,19 +129,19 @@ def _tools(report: Report, place: int, name: str) -> str:
     """What left, tool by tool, under the policy that the answer is about."""
     found: dict[str, list[ToolFigures]] = {}
     for session in report.sessions:
-        for figures in session.runs[place].tools:
-            found.setdefault(figures.tool, []).append(figures)
+        for one in session.runs[place].tools:
+            found.setdefault(one.tool, []).append(one)
     rows = [
         (
             [
                 (escape(tool), None),
-                number(sum(f.evictions for f in figures), ",d"),
-                number(sum(f.tokens for f in figures), ",d"),
-                number(sum(f.read_backs for f in figures), ",d"),
+                number(sum(f.evictions for f in every), ",d"),
+                number(sum(f.tokens for f in every), ",d"),
+                number(sum(f.read_backs for f in every), ",d"),
             ],
             False,
         )
-        for tool, figures in found.items()
+        for tool, every in found.items()
     ]
     rows.sort(key=lambda row: -(row[0][2][1] or 0))
     shown = table(("tool", "left", "tokens freed", "read back"), rows)

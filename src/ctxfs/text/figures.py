@@ -1,4 +1,7 @@
-"""Figures as people read them, on the page and in the commands' output. Pure."""
+"""Figures as people read them, in commands, on pages and in reports. Pure.
+
+The one home of how money, sizes, ages and moments are written.
+"""
 
 from datetime import UTC, datetime
 
@@ -25,8 +28,9 @@ def usd(amount: float | None) -> str:
     """An amount of money; None is "not known", and small amounts have four decimal places."""
     if amount is None:
         return "?"
-    digits = 2 if abs(amount) >= 0.1 or not amount else 4
-    return f"{'-' if round(amount, digits) < 0 else ''}${abs(amount):,.{digits}f}"
+    shown = round(amount, 4)
+    digits = 2 if abs(shown) >= 0.1 or not shown else 4
+    return f"{'-' if shown < 0 else ''}${abs(shown):,.{digits}f}"
 
 
 def size(number: int) -> str:
