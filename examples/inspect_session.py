@@ -1,4 +1,4 @@
-"""Look into a session from Python, as ``ctxfs ls``, ``cat``, ``tail`` and ``verify`` do; its agent may be running.
+"""Look into a session from Python, as ``ctxfs ls``, ``cat``, ``grep`` and ``check`` do; its agent may be running.
 
 python examples/inspect_session.py
 """

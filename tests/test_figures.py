@@ -79,6 +79,58 @@ def test_the_pictures_figures_stand_in_the_readme() -> None:
     assert f"{shown}, and what left its context](docs/images/demo.svg)" in README
 
 
+RESULT = re.compile(r"\$\d|\d ?[%×]|\d ms\b|\d times (?:as|its)\b")
+"""What was measured, or comes of a replay. Sizes and counts of tokens are mostly settings and limits."""
+
+SETTINGS = re.compile(r"\$5 unless given")
+"""Figures that look like results, and are given by who uses ctxfs."""
+
+COMMAND = re.compile(
+    r"(?m)(?:^|`|\$ )(?:make (?P<target>[\w-]+)|ctxfs (?:demo|replay|proxy|explain|ab)\b)"
+    r"|python\s+(?P<script>(?:benchmarks|scripts)/\w+\.py)"
+)
+
+
+def test_a_result_stands_beside_the_command_that_prints_it() -> None:
+    """In its section or in the introduction of its page; or it says on which page it does."""
+    alone = []
+    targets = set(re.findall(r"(?m)^([\w-]+):", (ROOT / "Makefile").read_text()))
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        introduction, *sections = re.split(r"(?m)^(?=## )", page.read_text())
+        for section in (introduction, *sections):
+            prose = SETTINGS.sub("", re.sub(r"(?s)```.*?```", "", section))
+            commands = list(COMMAND.finditer(introduction + section))
+            elsewhere = re.search(r"\((?:\.\./)*(?:docs/)?(?:economics|evidence|performance)\.md[#)]", section)
+            if RESULT.search(prose) and not commands and elsewhere is None:
+                alone.append(f"{page.name}: {section.splitlines()[0]}")
+            for command in commands:
+                assert command["target"] is None or command["target"] in targets, page
+                assert command["script"] is None or (ROOT / command["script"]).is_file(), page
+    assert alone == []
+
+
+def test_the_summary_of_the_evidence_is_that_of_its_tables() -> None:
+    summary, _, tables = EVIDENCE.partition("## A mechanical reader")
+    rows = {
+        row.partition("|")[0].strip(): [cell.strip() for cell in row.split("|")[1:-1]]
+        for row in re.findall(r"(?m)^\| (.*\|)$", tables.partition("## Billed sessions, replayed")[2])
+    }
+    hidden = re.search(r"\*\*([\d.]+) % of later uses were", summary)
+    others = re.search(
+        r"hides fewer \(([\d.]+) to ([\d.]+) %\), and saves less \(([\d.]+) to ([\d.]+) against ([\d.]+)\)", summary
+    )
+    unseen = re.search(r"costs ([\d.]+),\s+not far from ctxfs's ([\d.]+)\.", summary)
+    assert hidden
+    assert others
+    assert unseen
+    ours, clearing, most = rows["economic"], rows["clear-100k-keep-3"], rows["clear-100k-keep-3-clear-at-least-20k"]
+    assert hidden[1] == ours[-1].rstrip("%")
+    assert (others[1], others[2]) == (most[-1].rstrip("%"), clearing[-1].rstrip("%"))
+    costs = [float(row[0]) for row in (most, clearing, ours)]
+    assert [float(others[n]) for n in (3, 4, 5)] == pytest.approx(costs, abs=0.0051)
+    assert (unseen[1], unseen[2]) == (rows["eager-2k"][0], ours[0])
+
+
 REFERENCES = frozenset({"frameworks.md", "public-names.md"})
 """What is looked up, a section at a time; and the pages of the commands, and of the API."""
 

@@ -106,7 +106,7 @@ def test_of_one_item_it_says_what_its_eviction_saved_and_cost(explain: Explain, 
     gone = told["call_3"]
     text = explain("last", "call_3")[1].decode()
     assert f"3 calls since then would each have carried {gone['tokens_freed']:,} tokens more" in text
-    assert f"about {gone['saved']:,.0f} input tokens saved" in text
+    assert f"saved about the price of {gone['saved']:,.0f} uncached input tokens" in text
     assert f"about {gone['rewriting']:,.0f} input tokens" in text
     assert re.search(r"read back since then: never; expected of such an item in as many calls: \d\.\d times", text)
     stays = explain("last", "call_7")[1].decode()

@@ -120,10 +120,10 @@ def test_the_keys_are_those_that_the_page_names(
 @pytest.mark.service
 def test_the_readme_prints_what_it_says(tmp_path: Path) -> None:
     program, without_a_key = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[:2]
-    imports = "from ctxfs.testing import ScriptedModel\nfrom ctxfs.messages import ToolCall\n"
-    scripted = re.sub(r"(?m)^    llm = .*\n", f"    {without_a_key}", program)
+    imports, line = without_a_key.split("\n\n")
+    scripted = re.sub(r"(?m)^    llm = .*\n", f"    {line}", program)
     done = subprocess.run(
-        [sys.executable, "-c", imports + scripted],
+        [sys.executable, "-c", f"{imports}\n{scripted}"],
         capture_output=True,
         text=True,
         check=False,

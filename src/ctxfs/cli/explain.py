@@ -193,7 +193,7 @@ def _figures(item: ExplainedItem) -> list[str]:
 def _since_it_left(item: ExplainedItem) -> list[str]:
     calls = plural(item.replies_since or 0, "call")
     saved = f"{calls} since then would each have carried {item.tokens_freed or 0:,} tokens more: "
-    saved += f"about {item.saved or 0:,.0f} input tokens saved"
+    saved += f"saved about the price of {item.saved or 0:,.0f} uncached input tokens"
     rewriting = f"its share of caching again what followed it: about {item.rewriting or 0:,.0f} input tokens"
     read_backs = f"read back since then: {item.read_backs or 'never'}"
     if item.read_backs_expected is not None:
@@ -262,8 +262,8 @@ def _summary(explained: Explanation) -> list[str]:
     lines.append(f"{now}: {explained.context_tokens:,} tokens after {replies}; evicted next: {goes_next}")
     if did.evictions:
         lines.append(
-            f"{plural(did.evictions, 'eviction')} freed {did.tokens_freed:,} tokens: about {did.saved:,.0f} input "
-            f"tokens saved since, {did.rewriting:,.0f} spent on rewriting, {did.reading_back:,.0f} on "
+            f"{plural(did.evictions, 'eviction')} freed {did.tokens_freed:,} tokens: about the price of "
+            f"{did.saved:,.0f} uncached input tokens saved since, {did.rewriting:,.0f} spent on rewriting, {did.reading_back:,.0f} on "
             f"{plural(did.read_backs, 'read-back')}; net {did.net:,.0f}{_dollars(did.net_usd)}"
         )
     if did.too_long_from is not None:
