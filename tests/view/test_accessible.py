@@ -64,6 +64,16 @@ def test_a_recording_is_accessible(browser: Browser, tmp_path: Path) -> None:
         fits_and_is_accessible(page)
 
 
+def test_a_long_path_does_not_widen_the_page_of_a_recording(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "recorded.jsonl"
+    samples.codex(file)
+    file.write_text(file.read_text().replace('"/p"', f'"/{"a-directory" * 9}"'))
+    with serving(tmp_path, [file]) as url, watched(browser, url, viewport={"width": 400, "height": 900}) as page:
+        page.goto(f"{url}recording/0")
+        assert "a-directory" in page.locator(".figures").inner_text()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
 def compared(file: Path) -> None:
     with Results(file, Header(seed=0, arms=("none", "default"), repeats=1, tasks="x")) as results:
         for task in ("port", "name"):

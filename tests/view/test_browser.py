@@ -103,6 +103,15 @@ def test_a_mark_opens_its_call_and_its_item(browser: Browser, url: str) -> None:
             expect(page.locator("#item-title")).to_be_in_viewport()
 
 
+def test_a_long_content_is_in_a_box_until_all_of_it_is_asked_for(browser: Browser, url: str) -> None:
+    for width in WIDTHS:
+        with watched(browser, url, viewport={"width": width, "height": 900}) as page:
+            page.goto(f"{url}session/{SESSION}?call=12&item=call_008")
+            assert box(page, "#item .content")["height"] <= 900
+            page.get_by_label("Show all").check()
+            assert box(page, "#item .content")["height"] > 2_000
+
+
 def test_a_note_says_what_its_items_are(browser: Browser, url: str) -> None:
     with watched(browser, url, viewport={"width": 1400, "height": 900}) as page:
         page.goto(f"{url}session/{SESSION}/warnings")

@@ -263,8 +263,9 @@ def _summary(explained: Explanation) -> list[str]:
     if did.evictions:
         lines.append(
             f"{plural(did.evictions, 'eviction')} freed {did.tokens_freed:,} tokens: about the price of "
-            f"{did.saved:,.0f} uncached input tokens saved since, {did.rewriting:,.0f} spent on rewriting, {did.reading_back:,.0f} on "
-            f"{plural(did.read_backs, 'read-back')}; net {did.net:,.0f}{_dollars(did.net_usd)}"
+            f"{did.saved:,.0f} uncached input tokens saved since, {did.rewriting:,.0f} spent on rewriting, "
+            f"{did.reading_back:,.0f} on {plural(did.read_backs, 'read-back')}; net {did.net:,.0f}"
+            f"{_dollars(did.net_usd)}"
         )
     if did.too_long_from is not None:
         paid = "" if billed.usd is None else f"{figures.usd(billed.usd)} paid; "

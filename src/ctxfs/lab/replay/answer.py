@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Final
 
+from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.lab.replay.composition import CAN_LEAVE, Share
 from ctxfs.lab.replay.policies import why_not
 from ctxfs.lab.replay.prediction import Prediction
@@ -86,12 +87,12 @@ def answer(report: Report) -> str:
     whole = Spending("", report.sessions, place)
     if whole.usd is None or whole.usd_with is None:
         share = f"{report.policies[place].relative_cost:.2f} of never evicting"
-        return f"With {name} the input of {_sessions(whole.sessions)} costs {share}; no price is known."
+        return f"With {name} the input of {plural(whole.sessions, 'session')} costs {share}; no price is known."
     priced = [s for s in report.sessions if s.usd is not None]
     billed = sum(s.is_billed for s in priced)
-    count = _sessions(len(priced))
+    count = plural(len(priced), "session")
     if len(priced) < len(report.sessions):
-        count = f"{len(priced):,} of {_sessions(len(report.sessions))}"
+        count = f"{len(priced):,} of {plural(len(report.sessions), 'session')}"
     with_it = f"with {name} it would have been {figures.usd(whole.usd_with)} ({whole.saved})"
     if report.is_repriced or not billed:
         return f"At list prices {count} cost {figures.usd(whole.usd)}; {with_it}."
@@ -135,7 +136,7 @@ def _predictions(report: Report) -> dict[str, list[Prediction]]:
 
 def _off(predictions: Sequence[Prediction]) -> str:
     whole = sum(predictions, Prediction())
-    said = f"{whole.error:+.1%} ({whole.calls:,} prompts, each {whole.mean_error:.1%} off"
+    said = f"{whole.error:+.1%} ({plural(whole.calls, 'prompt')}, each {whole.mean_error:.1%} off"
     if len(predictions) > 1:
         errors = [p.error for p in predictions]
         said += f"; sessions {min(errors):+.1%} to {max(errors):+.1%}"
@@ -277,10 +278,6 @@ def _policy_row(p: PolicyFigures, usd: float | None) -> tuple[str, ...]:
     name = name.replace("-clear-at-least-", "\n  -clear-at-least-")
     costs = (f"{p.relative_cost:.3f}", f"{p.max_relative_cost:.2f}")
     return (name, *costs, *millions, figures.usd(usd), f"{p.read_backs:,}")
-
-
-def _sessions(count: int) -> str:
-    return f"{count:,} session" if count == 1 else f"{count:,} sessions"
 
 
 def _tail(text: str, width: int) -> str:
