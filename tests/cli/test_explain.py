@@ -94,7 +94,7 @@ def test_it_tells_why_each_item_left_or_stays(explain: Explain, tmp_path: Path) 
     assert all(item["why"].startswith("stays: ") for item in items.values() if item["place"] == "context")
     text = explain("last")[1].decode()
     assert "bash keeps its last 1 (setting: keep_recent)" in text
-    assert re.search(r"call_4 +bash +[\d,]+ +[\d,]+ +3  bash keeps its last 1", text)
+    assert re.search(r"call_3 +bash +[\d,]+ +[\d,]+ +3  bash keeps its last 1", text)
 
 
 def test_of_one_item_it_says_what_its_eviction_saved_and_cost(explain: Explain, tmp_path: Path) -> None:

@@ -85,8 +85,9 @@ class Reasons:
 
     def print_below(self) -> None:
         """Print what the numbers mean."""
+        out = console()
         for reason, number in self._numbers.items():
-            print_line(f"({number}) {reason}")
+            out.print(label(f"({number}) {reason}"))
 
 
 def print_line(text: str, *, style: str = "") -> None:
