@@ -210,7 +210,7 @@ def test_the_excess_over_the_noise_has_an_interval_by_tool_and_age() -> None:
     assert rows[0].excess.value == pytest.approx(8 / 14)
     assert rows[0].excess.low > 0
     assert rows[3].excess.low < 0 < rows[3].excess.high, "noise alone shows nothing"
-    assert rows[2].cells() == ("of web", "8", "8", "0", "0", "+100 (+23 … +100)")
+    assert rows[2].cells() == ("of web", "8", "8", "0", "+100 (+23 … +100)", "0")
     assert shadow_figures([]) == []
 
 
