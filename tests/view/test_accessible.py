@@ -70,7 +70,7 @@ def test_a_long_path_does_not_widen_the_page_of_a_recording(browser: Browser, tm
     file.write_text(file.read_text().replace('"/p"', f'"/{"a-directory" * 9}"'))
     with serving(tmp_path, [file]) as url, watched(browser, url, viewport={"width": 400, "height": 900}) as page:
         page.goto(f"{url}recording/0")
-        assert "a-directory" in page.locator(".figures").inner_text()
+        assert "a-directory" in page.locator(".figures").first.inner_text()
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
