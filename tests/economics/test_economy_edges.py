@@ -47,9 +47,7 @@ def rules(pricing: EvictionParameters | None, exact: frozenset[str] = frozenset(
 def entry(message: Message, pricing: EvictionParameters = DEFAULTS, known: Known | None = None) -> Entry:
     """What ``message`` enters as, into a session that knows ``known``, and from now on this too."""
     known = known or Known(NameAllocator())
-    made = new_entry(item(message), known, rules(pricing))
-    known.take(made)
-    return made
+    return new_entry(item(message), known, rules(pricing))
 
 
 class Session:
@@ -139,12 +137,13 @@ def test_what_is_only_decided_is_not_known() -> None:
     known = Known(NameAllocator())
     reply, result = call(text="identifier_00001 " * 50), ToolMessage("c", "Read", WORDS)
     messages: list[Message] = [UserMessage("identifier_00000"), reply, result]
-    decided = [new_entry(item(message), known, rules(DEFAULTS)) for message in messages]
-    assert decided == [new_entry(item(message), known, rules(DEFAULTS)) for message in messages]
+    draft = known.draft()
+    decided = [new_entry(item(message), draft, rules(DEFAULTS)) for message in messages]
+    other = known.draft()
+    assert decided == [new_entry(item(message), other, rules(DEFAULTS)) for message in messages]
     assert decided[1].new_ids == ("x", "c.input")
     assert all(known.names.is_free(item_id) for item_id in decided[1].new_ids)
-    for one in decided:
-        known.take(one)
+    known.take(draft)
     assert not known.names.is_free("C.input")
     assert known.identifiers.bring([WORDS]).names() == []
 

@@ -43,9 +43,7 @@ class Session:
     def options(self, item: ContextItem) -> EvictionOptions:
         pricing = self.economy.parameters
         rules = EntryRules(counter=COUNTER, base="/s", digest_tokens=0, pricing=pricing)
-        entry = recorded_entry(item, self.known, rules)
-        self.known.take(entry)
-        return entry.options
+        return recorded_entry(item, self.known, rules).options
 
     @property
     def tokens(self) -> int:

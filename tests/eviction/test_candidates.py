@@ -59,7 +59,6 @@ def test_a_step_has_the_reason_that_is_given() -> None:
     known = Known(NameAllocator())
     for message in (AssistantMessage((call,)), ToolMessage("c", "Write", WORDS)):
         entry = build_entry(Incoming(message=message), known, rules(EvictionParameters()))
-        known.take(entry)
         candidates.enter(entry.item, f"/s/{entry.item.id}", entry.options)
     (trim,) = candidates.trims_of("msg_001")
     assert candidates.step(trim.stored.id, trim.reason) is trim

@@ -649,12 +649,12 @@ class Context:
     ) -> tuple[ContextItem, ...]:
         """Validate, count, enter and record: all or nothing until the messages are in the context."""
         self._transcript.check_order([i.message for i in incoming])
-        entries = await self._live.prepare(incoming)
+        entries, draft = await self._live.prepare(incoming)
         self._live.warn_of_large(entries)
         if call is not None:
             self._controller.observe(call)
             self._transcript.billed(call.usage)
-        return await self._live.take(entries, replacing=replacing, call=call, durable=durable)
+        return await self._live.take(entries, draft, replacing=replacing, call=call, durable=durable)
 
     async def _make_room(self, reduction: Reduction | None) -> None:
         await make_room(reduction, self._live, self._controller, overhead_tokens=self.overhead_tokens)

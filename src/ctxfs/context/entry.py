@@ -102,15 +102,11 @@ class EntryRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A message as it will enter a session.
-
-    ``eager``: how it is evicted before it is sent; None: it stays. ``identifiers``: those that it adds.
-    """
+    """A message as it will enter a session. ``eager``: how it is evicted before it is sent; None: it stays."""
 
     item: ContextItem
     options: EvictionOptions = NO_OPTIONS
     eager: EagerOffload | None = None
-    identifiers: IdentifierIndex | None = field(default=None, compare=False, repr=False)
 
     @property
     def new_ids(self) -> tuple[str, ...]:
@@ -120,7 +116,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known before an entry: the allocated ids, and the identifiers that the model can already read."""
+    """What is known before an entry: the allocated ids, and the identifiers that the model can already read.
+
+    Each entry that is built is taken in: of a draft, to see what would become of messages, by ``take`` alone.
+    """
 
     names: NameAllocator
     identifiers: IdentifierIndex = field(default_factory=IdentifierIndex)
@@ -129,51 +128,42 @@ class Known:
         """A copy that can take in more without changing the original."""
         return Known(self.names.draft(), self.identifiers.draft())
 
-    def take(self, entry: Entry) -> None:
-        """Take in the ids and identifiers of ``entry``."""
-        self.names.take(entry.new_ids)
-        if entry.identifiers is not None and entry.identifiers is not self.identifiers:
-            self.identifiers.take(entry.identifiers)
+    def take(self, draft: "Known") -> None:
+        """Take in what was taken into a draft of this."""
+        self.names.take(draft.names.drafted)
+        self.identifiers.take(draft.identifiers)
 
 
 def build_entry(incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
-    """Decide how ``incoming`` enters a session that knows ``known``, which does not change."""
-    return taken_entry(incoming, known.draft(), rules)
-
-
-def taken_entry(incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
-    """Like ``build_entry``, but ``known`` takes in the entry at once."""
-    item_id, name = known.names.allocate(*incoming.id_request)
-    return _entered(new_item(incoming, item_id=item_id, name=name, counter=rules.counter), known, rules)
-
-
-def new_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
-    """Decide how an item enters that has an id and is counted; see ``build_entry``.
+    """Decide how ``incoming`` enters a session that knows ``known``, which takes in the entry.
 
     Raises ``InvalidRecord`` when the item could not be recorded: the counter or the eager policy returned a wrong type.
     """
-    draft = known.draft()
-    draft.names.take([item.id])
-    return _entered(item, draft, rules)
+    item_id, name = known.names.allocate(*incoming.id_request)
+    return new_entry(new_item(incoming, item_id=item_id, name=name, counter=rules.counter), known, rules)
 
 
-def _entered(item: ContextItem, draft: Known, rules: EntryRules) -> Entry:
-    """The entry of a new item, whose id is taken in ``draft`` already."""
-    trims, brought = _read(item, draft, rules)
-    if rules.pins.holds(item):
-        item = replace(item, pinned=True)
-        check_types(item)
-        return Entry(item=item, identifiers=draft.identifiers)
+def new_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
+    """Decide how an item enters that has an id and is counted; see ``build_entry``."""
+    known.names.take([item.id])
+    is_pinned = rules.pins.holds(item)
     eager = None
-    if rules.eager is not None and rules.policy.allows(item.item_type, item.content_tokens):
+    if rules.eager is not None and not is_pinned and rules.policy.allows(item.item_type, item.content_tokens):
         eager = rules.eager.decide(item, path_of=partial(path_of, rules.base), counter=rules.counter)
-    if eager is not None:
+    read = item
+    if eager is not None and isinstance(item.message, ToolMessage):
+        read = item.with_content(eager.offload.placeholder)  # the model sees no more of it, as in a resumed session
+    trims, brought = _read(read, known, rules)
+    if is_pinned:
+        item = replace(item, pinned=True)
+        options = NO_OPTIONS
+    elif eager is not None:
         item = eager.item
         options = EvictionOptions(trims=trims)
     else:
-        options = _options(item, trims, brought, draft, rules)
+        options = _options(item, trims, brought, known, rules)
     check_types(item)
-    return Entry(item=item, options=options, eager=eager, identifiers=draft.identifiers)
+    return Entry(item=item, options=options, eager=eager)
 
 
 def recorded_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:

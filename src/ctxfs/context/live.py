@@ -185,15 +185,15 @@ class LiveTranscript:
                 return await run_in_steps(lambda: self.transcript.parse(messages))
         return self.transcript.parse(messages)
 
-    async def prepare(self, incoming: Sequence[Incoming]) -> list[Entry]:
+    async def prepare(self, incoming: Sequence[Incoming]) -> tuple[list[Entry], Known]:
         """Decide how messages would enter, large ones outside of the event loop; until they do, nothing changes.
 
-        This is decided again if another task has taken one of their names, as a tool does that stores its output.
+        Returns their entries, and the draft of what is known that took them in. This is decided again if another task
+        has taken one of their names, as a tool does that stores its output.
         """
         while True:
-            draft = self.known
-            if len(incoming) > 1:
-                draft = draft.draft()
+            known = self.known
+            draft = known.draft()
             entries: list[Entry] = []
             for one in incoming:
                 if _is_small(one.message.content):
@@ -201,18 +201,13 @@ class LiveTranscript:
                 else:
                     entry = await run_in_steps(partial(build_entry, one, draft, self.rules))
                 entries.append(entry)
-                if len(incoming) > 1:
-                    draft.take(entry)
-            names = self.fs.writer.names
-            new_ids: list[str] = []
-            for entry in entries:
-                new_ids += entry.new_ids
-            if all(map(names.is_free, new_ids)):
-                return entries
+            if all(map(known.names.is_free, draft.names.drafted)):
+                return entries, draft
 
     async def take(
         self,
         entries: Sequence[Entry],
+        draft: Known,
         *,
         replacing: Sequence[str] = (),
         call: CallMade | None = None,
@@ -220,12 +215,12 @@ class LiveTranscript:
     ) -> tuple[ContextItem, ...]:
         """Enter and record, and evict what need not be sent at all; return the items as they then are in the context.
 
-        ``replacing``: ids of items that they replace. ``call``: the model call that produced them. ``durable``: False
-        leaves them, and their evictions, to the next commit.
+        ``entries`` and ``draft`` are what ``prepare`` returned. ``replacing``: ids of items that they replace.
+        ``call``: the model call that produced them. ``durable``: False leaves them, and their evictions, to the next
+        commit.
         """
-        known = self.known
+        self.known.take(draft)
         for entry in entries:
-            known.take(entry)
             self.transcript.enter(entry)
             self.pending.items[entry.item.id] = entry.item
             if entry.eager is not None:

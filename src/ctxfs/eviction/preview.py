@@ -100,11 +100,11 @@ class Preview:
     def is_over(self, item: ContextItem) -> bool:
         """Whether the result is too large to be sent whole."""
         message = item.message
+        if item.content_tokens <= self.rule.above_tokens:  # most are
+            return False
         if not isinstance(message, ToolMessage) or item.source is not None:
             return False
-        if message.tool_name.rpartition("__")[2] in READING_TOOLS or has_media(message.content):
-            return False
-        return item.content_tokens > self.rule.above_tokens
+        return message.tool_name.rpartition("__")[2] not in READING_TOOLS and not has_media(message.content)
 
     def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
         """Decide whether the item is evicted before it is ever sent; None: it is not."""

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import random
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -202,6 +202,11 @@ class NameAllocator:
     def layout(self) -> Layout:
         """The layout of the session's files."""
         return self._layout
+
+    @property
+    def drafted(self) -> Collection[str]:
+        """The ids that were taken here, and not in what this is a draft of; case does not count."""
+        return self._layers[0]
 
     def draft(self) -> "NameAllocator":
         """Return a draft that gives out names provisionally: they are taken here only by ``take``."""

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import threading
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -13,13 +14,13 @@ from ctxfs.errors import SessionError
 from ctxfs.storage.threads import ASK_S, caller
 
 
+@dataclass(slots=True, eq=False)
 class _Turn:
     """A task that holds the lock or waits for it; ``event`` is set when it may look whether it holds it."""
 
-    def __init__(self, loop: object, task: Any) -> None:
-        self.loop = loop
-        self.task = task
-        self.event: anyio.Event | None = None
+    loop: object
+    task: Any
+    event: anyio.Event | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -45,7 +46,7 @@ class LoopLock:
 
     async def __aenter__(self) -> None:
         await checkpoint_if_cancelled()
-        turn = _Turn(_loop_here(), _task_here())
+        turn = _Turn(*_here())
         try:
             self._begin(turn)
             while self._turns[0] is not turn:
@@ -61,7 +62,7 @@ class LoopLock:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        task = _task_here()
+        _, task = _here()
         for turn in self._turns:
             if turn.task is task:
                 self._end(turn)
@@ -84,22 +85,17 @@ class LoopLock:
 
     def _end(self, turn: _Turn) -> None:
         with self._guard:
-            self._turns = [other for other in self._turns if other is not turn]
+            if turn in self._turns:
+                self._turns.remove(turn)
             following = self._turns[0].event if self._turns else None
         if following is not None:
             following.set()
 
 
-def _loop_here() -> object:
+def _here() -> tuple[object, Any]:
+    """The event loop and the task that run: asyncio's own objects, or the token and the coroutine of trio's."""
     try:
-        return asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
     except RuntimeError:  # trio's
-        return current_token()
-
-
-def _task_here() -> Any:
-    """The task that runs: asyncio's own object, or the coroutine of trio's."""
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # trio's
-        return anyio.get_current_task().coro
+        return current_token(), anyio.get_current_task().coro
+    return loop, asyncio.current_task(loop)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry, taken_entry
+from ctxfs.context.entry import Entry, EntryRules, Known, build_entry, recorded_entry
 from ctxfs.context.history.decisions import Decisions
 from ctxfs.context.history.host_cache import NO_HOST_CACHE, HostCache
 from ctxfs.context.history.parts import Part, Replacement, plain_content
@@ -275,7 +275,7 @@ class HistoryView:
         incoming = Incoming(message=message_of(slot.part), source=self.sources.get(slot.key.sha256))
         decided = self._decided(slot)
         if decided is None and self._may_be_replaced(slot):
-            entry = taken_entry(incoming, known, rules)
+            entry = build_entry(incoming, known, rules)
             slot.ledger_id = entry.item.id
             return entry
         item_id, name = known.names.allocate(*incoming.id_request)

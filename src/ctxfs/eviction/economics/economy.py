@@ -164,17 +164,15 @@ class SessionPricing:
 
     def _result(self, item: ContextItem, message: ToolMessage) -> tuple[Candidate | int, ...]:
         if item.can_shrink:
-            return (item.placeholder_tokens, self._placeholder(item, message, hidden_tokens=_hidden(item)))
+            return (item.placeholder_tokens, self._placeholder(item, message))
         placeholder_tokens = self._candidates.known_tokens(item.id)
         if placeholder_tokens is None or not self._policy.allows(item.item_type, item.content_tokens):
             return (item.token_count,)
-        found = self._candidate(item, message, item.token_count, placeholder_tokens)
-        return (replace(found, hidden_tokens=_hidden(item)),)
+        return (self._candidate(item, message, item.token_count, placeholder_tokens),)
 
-    def _placeholder(self, item: ContextItem, message: ToolMessage, *, hidden_tokens: int = 0) -> Candidate:
+    def _placeholder(self, item: ContextItem, message: ToolMessage) -> Candidate:
         """What the placeholder of an evicted result has more than the short one."""
-        longer = self._candidate(item, message, item.token_count - item.placeholder_tokens, 0)
-        return replace(longer, hidden_tokens=hidden_tokens)
+        return self._candidate(item, message, item.token_count - item.placeholder_tokens, 0)
 
     def _candidate(self, item: ContextItem, message: ToolMessage, tokens: int, placeholder_tokens: int) -> Candidate:
         program = self._programs.get(message.tool_call_id, "")
@@ -183,7 +181,14 @@ class SessionPricing:
         is_exact = message.tool_name in self.exact
         if is_exact:
             self._exact_items.add(item.id)
-        return Candidate(id=item.id, kind=kind, tokens=tokens, placeholder_tokens=placeholder_tokens, pinned=is_exact)
+        return Candidate(
+            id=item.id,
+            kind=kind,
+            tokens=tokens,
+            placeholder_tokens=placeholder_tokens,
+            hidden_tokens=max(0, item.content_tokens - item.token_count),
+            pinned=is_exact,
+        )
 
     def left(self, item_ids: Collection[str], shrinkable: Mapping[str, ContextItem] = MappingProxyType({})) -> None:
         """These left, by whatever rule; ids are those of results, or of trimmed arguments.
@@ -201,7 +206,7 @@ class SessionPricing:
             self.keep_recent_cost.evicted(freed, rewritten, ledger.rates)
         ledger.evicted(item_ids, cold=cold)
         placeholders = [
-            replace(self._placeholder(i, i.message, hidden_tokens=_hidden(i)), is_counted=True)
+            replace(self._placeholder(i, i.message), is_counted=True)
             for i in longer
             if isinstance(i.message, ToolMessage)
         ]
@@ -311,11 +316,6 @@ class SessionPricing:
         """What the planner thinks of every item that could leave: why it leaves or stays, and when it would go."""
         self.plan()  # so that the sizes are known of what would leave
         return decisions(self.ledger, now=self._clock())
-
-
-def _hidden(item: ContextItem) -> int:
-    """How much of a result's content the context does not hold, if it holds a preview."""
-    return max(0, item.content_tokens - item.token_count)
 
 
 def _input_candidate(trim: Trim) -> Candidate:

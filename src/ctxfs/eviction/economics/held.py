@@ -137,7 +137,7 @@ class Chain:
 
     def append(self, held: Held) -> None:
         """Put an item at the end."""
-        self.by_id[held.id] = held
+        self.by_id[held.candidate.id] = held
         if not self._blocks or len(self._blocks[-1].items) >= _BLOCK:
             self._blocks.append(ItemBlock([held]))
             return

@@ -48,7 +48,11 @@ class OpenReadBacks:
 
     def expected(self, calls_made: int, calls: int) -> float:
         """The read-backs to expect in the next ``calls``."""
-        return sum(h * read_backs_in(max(1, calls_made - came + 1), calls) for came, h in self.sums.items())
+        total = 0.0
+        for came, hazard in self.sums.items():
+            age = max(1, calls_made - came + 1)
+            total += hazard * log((age + calls) / age)  # `read_backs_in`: asked for each sum in every plan
+        return total
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

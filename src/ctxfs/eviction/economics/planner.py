@@ -113,9 +113,16 @@ class Terms:
         if found is None:
             age = max(1, self.calls - used + 1)
             read_backs = read_backs_in(age, self.horizon)
-            soon, later, latest = (log((age + calls) / age) for calls in _LOOKS)
-            joins = self.horizon / read_backs / self.ripe_age if self.ripe_age else inf
-            found = self._ages[used] = _Age(age, read_backs, joins, soon, later, latest)
+            soon, later, latest = _LOOKS
+            found = _Age(
+                calls=age,
+                read_backs=read_backs,
+                joins=self.horizon / read_backs / self.ripe_age if self.ripe_age else inf,
+                soon=log((age + soon) / age),
+                later=log((age + later) / age),
+                latest=log((age + latest) / age),
+            )
+            self._ages[used] = found
         return found
 
     def loss(self, held: Held) -> float:

@@ -6,10 +6,10 @@ anything else, and a reader can ask for that place.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from ctxfs.eviction.placeholder.lines import clean_line, error_lines, line_count
+from ctxfs.eviction.placeholder.lines import Pick, clean_line, error_lines, line_count
 from ctxfs.text.utf8 import Utf8Decoder
 
 _PASSAGE_LINES = 12
@@ -34,25 +34,32 @@ class _Rows:
         room = self._bytes - len(prefix) - 4  # a newline and the mark of a cut
         if room <= 0:
             return False
-        row = clean_line(text).encode("utf-8", "replace")
-        whole = len(row) <= room
-        if whole:
-            shown = row.decode()
-        elif left:
+        shown = clean_line(text)
+        row = shown.encode("utf-8", "replace")
+        size = len(row)
+        whole = size <= room
+        if not whole and left:
             shown = f"…{row[-room:].decode('utf-8', 'ignore')}"
-        else:
+            size = len(shown.encode())
+        elif not whole:
             shown = f"{row[:room].decode('utf-8', 'ignore')}…"
+            size = len(shown.encode())
         self.rows[number] = prefix + shown
         self._lines -= 1
-        self._bytes -= len(self.rows[number].encode()) + 1
+        self._bytes -= len(prefix) + size + 1
         return whole
 
 
 @dataclass
 class Snippets:
-    """What to show of ``text``."""
+    """What to show of ``text``; the same passages may be asked for within several bounds, one after the other."""
 
     text: str
+    _errors: list[Pick] = field(default_factory=list, init=False)
+    """The first lines that speak of an error, as far as they were asked for: a text is searched once."""
+
+    def __post_init__(self) -> None:
+        self._more_errors = error_lines(self.text)
 
     @cached_property
     def line_count(self) -> int:
@@ -90,12 +97,16 @@ class Snippets:
         """Each line from ``first`` on that speaks of an error, with the stack trace that follows it."""
         if self._line_end(0) >= len(self.text) - 1:
             return  # in a text of one line nothing stands out
-        begin = 0
-        for _ in range(first - 1):
-            begin = self._line_end(begin) + 1
-        for pick in error_lines(self.text, number=first, begin=begin):
-            yield pick.number, self.text[pick.start : pick.end]
-            yield from _trace(self.text, self._line_end(pick.start) + 1, pick.number + 1, _PASSAGE_LINES)
+        for pick in self._errors_found():
+            if pick.number >= first:
+                yield pick.number, self.text[pick.start : pick.end]
+                yield from _trace(self.text, self._line_end(pick.start) + 1, pick.number + 1, _PASSAGE_LINES)
+
+    def _errors_found(self) -> Iterator[Pick]:
+        yield from self._errors
+        for pick in self._more_errors:
+            self._errors.append(pick)
+            yield pick
 
     def _line_end(self, position: int) -> int:
         return _line_end(self.text, position)

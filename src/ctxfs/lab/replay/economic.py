@@ -147,7 +147,6 @@ class EconomicRun:
         )
 
     def _entered(self, entry: Entry) -> Entry:
-        self._known.take(entry)
         self._candidates.enter(entry.item, self._path_of(entry.item.name), entry.options)
         self._economy.entered(entry.item)
         return entry
