@@ -20,6 +20,7 @@ from ctxfs.eviction.economics.ledger import Ledger
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.placeholder.attach import digest_budget, digest_of
 from ctxfs.eviction.placeholder.identifiers import identifiers_in
+from ctxfs.eviction.preview import Preview, PreviewRule
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.items import ContentRange, ContextItem
 from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage, UserMessage
@@ -146,6 +147,16 @@ def test_what_is_only_decided_is_not_known() -> None:
     known.take(draft)
     assert not known.names.is_free("C.input")
     assert known.identifiers.bring([WORDS]).names() == []
+
+
+def test_what_a_preview_hides_is_not_known() -> None:
+    text = "\n".join(WORDS.split())
+    preview = Preview(rule=PreviewRule(preview_above_tokens=1_000), tools=("Read",))
+    known = Known(NameAllocator())
+    made = new_entry(item(ToolMessage("c", "Bash", text)), known, replace(rules(DEFAULTS), eager=preview))
+    assert made.eager is not None
+    assert "identifier_00000" in made.eager.offload.placeholder
+    assert known.identifiers.bring(["identifier_00000 identifier_00700"]).names() == ["identifier_00700"]
 
 
 def test_messages_and_results_of_exact_tools_are_not_evicted_by_their_price() -> None:

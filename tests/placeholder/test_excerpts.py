@@ -25,6 +25,14 @@ def test_passages_with_errors_end_where_the_room_ends() -> None:
     assert all("ERROR" in line for line in shown["Lines with errors"])
 
 
+def test_passages_are_the_same_whatever_was_asked_for_before() -> None:
+    text = "".join(f"ERROR number {n}\n" + "ok\n" * 9 for n in range(30))
+    bounds = [(40, 1_800), (30, 1_400), (5, 100), (40, 1_800)]
+    snippets = Snippets(text)
+    asked = [snippets.passages(lines=lines, size_bytes=size) for lines, size in bounds]
+    assert asked == [Snippets(text).passages(lines=lines, size_bytes=size) for lines, size in bounds]
+
+
 def test_a_trace_at_the_end_of_a_text_is_shown_to_its_end() -> None:
     text = "ok\n" * 100 + "Traceback (most recent call last):\n  File x\n    y"
     errors = Snippets(text).passages(lines=1, size_bytes=200)["Lines with errors"]
