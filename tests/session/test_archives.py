@@ -1,5 +1,6 @@
 """What left in an archive is read back exactly: its text as it was written, its messages as they stood then."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.window import Window
 from ctxfs.messages.items import ContextItem, ItemType
-from ctxfs.messages.messages import ToolMessage
-from ctxfs.session.archive import archived_items, write_archive
+from ctxfs.messages.messages import AssistantMessage, ToolMessage
+from ctxfs.session.archive import archived_items, read_archive, without_items, write_archive
 from ctxfs.session.archive_reading import archived
 from ctxfs.session.records import ItemAdded, Record, Removed
 from session_items import make_item
@@ -70,3 +71,22 @@ def test_an_item_whose_records_are_damaged_is_left_out() -> None:
     archive = write_archive([item])
     assert archived_items(archive, "msg_9", records) == (item,)
     assert archived_items(archive, "msg_8", records) == ()
+
+
+def test_an_item_that_was_damaged_says_so_when_it_is_read_back() -> None:
+    item = replace(make_item("t1", ToolMessage("t1", "bash", "[damaged]")), damaged="the file is missing")
+    records: list[Record] = [ItemAdded(item=item), Removed(item_ids=("t1",), reason="r", archive="msg_9")]
+    archive = write_archive([item])
+    assert read_archive(archive) == {"t1": "[damaged]"}
+    (found,) = archived_items(archive, "msg_9", records)
+    assert found.damaged == "it was when the item was archived"
+
+
+def test_an_archive_without_erased_items_has_the_others_as_they_were() -> None:
+    blocks = ({"type": "tool_use", "id": "c", "name": "ls", "input": {"path": "secret"}},)
+    items = [make_item("m1", AssistantMessage(blocks)), make_item("t1", ToolMessage("c", "ls", "a.txt"))]
+    archive = write_archive(items)
+    left = without_items(archive, {"m1"})
+    assert "secret" not in left
+    assert left.endswith("=== t1 tool_result of ls, text, 5 characters\na.txt\n")
+    assert without_items(archive, {"other"}) == archive

@@ -14,7 +14,7 @@ it. Pure.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from ctxfs.errors import CorruptContent
@@ -22,6 +22,7 @@ from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import Content
 from ctxfs.messages.names import safe_name
 from ctxfs.session.records import Record, Removed
+from ctxfs.session.redaction import erased
 from ctxfs.session.state import SessionState
 from ctxfs.text.jsontext import codec as json_codec
 
@@ -41,23 +42,22 @@ def read_archive(archive: str) -> dict[str, Content]:
         CorruptContent: it is not an archive that was written here.
 
     """
-    return {item_id: content for item_id, _, content in _entries(archive)}
+    return {header[1]: content for header, content in _messages(archive)}
 
 
-def rewritten_archive(archive: str, change: Callable[[str, Content], Content]) -> str:
-    """The archive with each content changed by ``change``, by item id. Raises what ``read_archive`` raises."""
-    entries = ((header, content, change(header[1], content)) for header, content in _messages(archive))
-    return "".join(
-        header.string[header.start() : header.end() + int(header[4]) + 1]
-        if new == content
-        else _message(f"{header[1]} {header[2]}", new)
-        for header, content, new in entries
-    )
+def without_items(archive: str, item_ids: Collection[str]) -> str:
+    """The archive with what stays of these items once they are erased; all else is in it as it was.
 
-
-def _entries(archive: str) -> Iterator[tuple[str, bool, Content]]:
-    """Each item's id, whether its content was damaged, and the form in which the model last saw it."""
-    return ((header[1], header[2].endswith(_DAMAGED), content) for header, content in _messages(archive))
+    Raises what ``read_archive`` raises.
+    """
+    pieces: list[str] = []
+    for header, content in _messages(archive):
+        left = erased(content) if header[1] in item_ids else content
+        if left == content:
+            pieces.append(archive[header.start() : header.end() + int(header[4]) + 1])
+        else:
+            pieces.append(_message(f"{header[1]} {header[2]}", left))
+    return "".join(pieces)
 
 
 def _messages(archive: str) -> Iterator[tuple[re.Match[str], Content]]:
@@ -83,28 +83,34 @@ def archived_items(archive: str, archive_id: str, records: Iterable[Record]) -> 
         CorruptContent: it is not an archive that was written here.
 
     """
-    contents = {item_id: (damaged, content) for item_id, damaged, content in _entries(archive)}
+    left: dict[str, tuple[str | None, Content]] = {}
+    for header, content in _messages(archive):
+        damaged = "it was when the item was archived" if header[2].endswith(_DAMAGED) else None
+        left[header[1]] = damaged, content
     state = SessionState()
     for record in records:
         if isinstance(record, Removed) and record.archive == archive_id:
-            items = (state.items[item_id] for item_id in record.item_ids if item_id in state.items)
-            return tuple(_as_it_left(item, *contents[item.id]) for item in items)
+            items: list[ContextItem] = []
+            for item_id in record.item_ids:
+                if item_id in state.items:
+                    damaged, content = left[item_id]
+                    items.append(replace(state.items[item_id].with_content(content), damaged=damaged))
+            return tuple(items)
         state.apply(record)
     return ()
 
 
-def _as_it_left(item: ContextItem, damaged: bool, content: Content) -> ContextItem:
-    detail = "it was when the item was archived" if damaged else None
-    return replace(item.with_content(content), damaged=detail)
-
-
 def _entry(item: ContextItem) -> str:
-    content = item.message.content
-    what = f"{item.item_type} of {safe_name(item.tool_name)}" if item.tool_name else str(item.item_type)
-    what += _DAMAGED if item.damaged is not None else ""
-    return _message(f"{item.id} {what}", content)
+    what = f"{item.id} {item.item_type}"
+    if item.tool_name:
+        what += f" of {safe_name(item.tool_name)}"
+    if item.damaged is not None:
+        what += _DAMAGED
+    return _message(what, item.message.content)
 
 
 def _message(what: str, content: Content) -> str:
-    form, text = ("text", content) if isinstance(content, str) else ("json", json_codec.dumps_text(content))
-    return f"=== {what}, {form}, {len(text)} characters\n{text}\n"
+    if isinstance(content, str):
+        return f"=== {what}, text, {len(content)} characters\n{content}\n"
+    text = json_codec.dumps_text(content)
+    return f"=== {what}, json, {len(text)} characters\n{text}\n"

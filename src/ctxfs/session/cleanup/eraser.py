@@ -7,7 +7,7 @@ arguments, so that the results after it still have a call.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -206,9 +206,10 @@ class Quotes:
 
     def found_in(self, text: str) -> bool:
         """Whether the text has one of them."""
-        return any(line.strip() in self._lines for line in text.splitlines()) or any(
-            piece in text for piece in self._longest
-        )
+        for line in text.splitlines():
+            if line.strip() in self._lines:
+                return True
+        return any(piece in text for piece in self._longest)
 
 
 def text_of(content: object) -> str:
@@ -216,8 +217,3 @@ def text_of(content: object) -> str:
     if isinstance(content, str):
         return content
     return json_codec.dumps_text(list(content) if isinstance(content, Sequence) else content)
-
-
-def in_archives(item_ids: Collection[str]) -> Callable[[str, Any], Any]:
-    """The function that changes an archive's contents so that nothing of these items is in it."""
-    return lambda item_id, content: erased(content) if item_id in item_ids else content

@@ -18,8 +18,8 @@ import anyio
 
 from ctxfs.errors import ConfigError, CorruptContent, CtxfsError, NotStored, SessionNotFound, UnknownItem, WriteFailed
 from ctxfs.errors.checks import names_settings
-from ctxfs.session.archive import rewritten_archive
-from ctxfs.session.cleanup.eraser import Eraser, Held, Quotes, held, in_archives, related, text_of
+from ctxfs.session.archive import without_items
+from ctxfs.session.cleanup.eraser import Eraser, Held, Quotes, held, related, text_of
 from ctxfs.session.content.blocks import index_name
 from ctxfs.session.content.file import ContentFile
 from ctxfs.session.content.reader import ContentReader
@@ -187,13 +187,7 @@ async def _with_others(plan: Erasure, found: Held, stores: SessionStores) -> Era
 
 
 async def _plan(fs: ContextFileSystem, found: Held, item_ids: Sequence[str]) -> Erasure:
-    if not item_ids:
-        raise ConfigError("no item to erase: name at least one, as `ctxfs ls` shows it")
-    known = found.items.keys() | found.stored.keys() | found.tombstones.keys()
-    wanted = [item_id if item_id in known else fs.find(item_id) for item_id in item_ids]
-    if None in wanted:
-        raise UnknownItem(item_ids[wanted.index(None)])
-    asked = [item_id for item_id in wanted if item_id is not None]
+    asked = _asked(fs, found, item_ids)
     reasons = await run_in_steps(lambda: related(found, asked))
     contents = [await _content(fs, found, item_id) for item_id in reasons]
     quotes = await run_in_steps(lambda: Quotes(contents))
@@ -215,6 +209,20 @@ async def _plan(fs: ContextFileSystem, found: Held, item_ids: Sequence[str]) -> 
         other_sessions=(),
         not_reached=tuple(not_reached),
     )
+
+
+def _asked(fs: ContextFileSystem, found: Held, item_ids: Sequence[str]) -> list[str]:
+    """The ids of the items that these ids, file names or paths name. Raises ``ConfigError`` and ``UnknownItem``."""
+    if not item_ids:
+        raise ConfigError("no item to erase: name at least one, as `ctxfs ls` shows it")
+    known = found.items.keys() | found.stored.keys() | found.tombstones.keys()
+    asked: list[str] = []
+    for given in item_ids:
+        item_id = given if given in known else fs.find(given)
+        if item_id is None:
+            raise UnknownItem(given)
+        asked.append(item_id)
+    return asked
 
 
 async def _quoting(
@@ -413,7 +421,7 @@ async def _new_archive(
     if old is None:
         return None
     stored, text = old
-    new = await run_in_steps(lambda: rewritten_archive(text, in_archives(item_ids)))
+    new = await run_in_steps(lambda: without_items(text, item_ids))
     if new == text and stored is found.stored[archive][-1]:
         return None
     file = ContentFile(

@@ -7,7 +7,7 @@ its content: this may keep too much, but never too little.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ctxfs.messages.items import ContextItem, ItemType
@@ -33,8 +33,6 @@ from ctxfs.text.jsontext import codec as json_codec
 _TOKEN = re.compile(rb"[A-Za-z0-9_.~/-]+")
 _ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)")
 _DEPTH = 5  # of a content's name inside its session, at most
-
-_KeepItem = Callable[[ContextItem, str, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,61 +167,70 @@ def _time_of(record: Record) -> float:
     return float(getattr(record, name))
 
 
+class _Kept:
+    """The stored contents that stay, each with the first reason for it."""
+
+    def __init__(self, stored: Mapping[str, Stored]) -> None:
+        self._stored = stored
+        self._names = _names(stored.values())
+        self.reasons: dict[str, str] = {}
+
+    def add(self, item_id: str, why: str) -> None:
+        """Keep a content, if it is stored."""
+        if item_id in self._stored:
+            self.reasons.setdefault(item_id, why)
+
+    def add_mentioned(self, content: object, why: str) -> None:
+        """Keep the contents that a text, blocks or arguments name."""
+        for item_id in mentioned(content, self._names):
+            self.add(item_id, why)
+
+    def add_item(self, item: ContextItem, own: str, named: str) -> None:
+        """Keep the content of an item, for the reason ``own``, and those that it repeats or names, for ``named``."""
+        self.add(item.id, own)
+        if item.source is not None:
+            self.add(item.source.item_id, named)
+        self.add_mentioned(item.message.content, named)
+
+
 def _kept(found: _Found, *, now: float, undo_s: float, grace_s: float, archived_since: float | None) -> dict[str, str]:
     state = found.state
-    names = _names(state.stored.values())
-    kept: dict[str, str] = {}
-
-    def keep(item_ids: Iterable[str], why: str) -> None:
-        for item_id in item_ids:
-            if item_id in state.stored:
-                kept.setdefault(item_id, why)
-
-    def keep_item(item: ContextItem, own: str, named: str) -> None:
-        keep([item.id], own)
-        keep(_named_by(item, names), named)
-
+    kept = _Kept(state.stored)
     for item in state.items.values():
-        keep_item(item, "it is in the context, or its placeholder is", "the context names it")
+        kept.add_item(item, "it is in the context, or its placeholder is", "the context names it")
     for decision in state.decisions:
-        keep([decision.item_id], "a history may show its placeholder")
-        keep(mentioned(decision.content, names), "a history may show its placeholder")
-    keep((item_id for item_id, _, _ in state.noted_sources.values()), "a history repeats lines of it")
+        kept.add(decision.item_id, "a history may show its placeholder")
+        kept.add_mentioned(decision.content, "a history may show its placeholder")
+    for item_id, _, _ in state.noted_sources.values():
+        kept.add(item_id, "a history repeats lines of it")
     for left_at, item in found.left.values():
         if now - left_at < undo_s:
-            keep_item(item, "it was evicted lately, and that can be undone", "what was evicted lately names it")
-            keep([state.archived.get(item.id, "")], "what was evicted lately is in this archive")
-    _keep_archived(found, kept, keep_item, archived_since)
+            kept.add_item(item, "it was evicted lately, and that can be undone", "what was evicted lately names it")
+            kept.add(state.archived.get(item.id, ""), "what was evicted lately is in this archive")
+    _keep_archived(found, kept, archived_since)
     for stored in state.stored.values():
         if now - stored.offloaded_at < grace_s:
-            keep([stored.item_id], "it was stored lately")
+            kept.add(stored.item_id, "it was stored lately")
         elif stored.item_id not in found.reading.lives and not _belongs_to_an_item(stored):
-            keep([stored.item_id], "a program stored it, and may read it again")
-    return kept
+            kept.add(stored.item_id, "a program stored it, and may read it again")
+    return kept.reasons
 
 
-def _keep_archived(found: _Found, kept: Mapping[str, str], keep_item: _KeepItem, archived_since: float | None) -> None:
+def _keep_archived(found: _Found, kept: _Kept, archived_since: float | None) -> None:
     """Keep the items in the archives that are kept, and in the archives inside these."""
     since = 0.0 if archived_since is None else archived_since
     recent = {item_id: item for item_id, (left_at, item) in found.left.items() if left_at >= since}
     before = -1
-    while before != len(kept):
-        before = len(kept)
+    while before != len(kept.reasons):
+        before = len(kept.reasons)
         for item_id, archive in found.state.archived.items():
-            if archive in kept and item_id in recent:
-                keep_item(recent[item_id], f"it is in the archive {archive}", f"the archive {archive} names it")
+            if archive in kept.reasons and item_id in recent:
+                kept.add_item(recent[item_id], f"it is in the archive {archive}", f"the archive {archive} names it")
 
 
 def _belongs_to_an_item(stored: Stored) -> bool:
     """Whether it is a part of an item: large arguments of a call, or the output of a command."""
     return stored.item_type is ItemType.TOOL_INPUT or stored.name.startswith(TERMINAL)
-
-
-def _named_by(item: ContextItem, names: Mapping[bytes, str]) -> Iterator[str]:
-    """The ids of the contents that an item needs: it repeats lines of one, and may mention others."""
-    if item.source is not None:
-        yield item.source.item_id
-    yield from mentioned(item.message.content, names)
 
 
 def mentioned(content: object, names: Mapping[bytes, str]) -> Iterator[str]:
