@@ -208,7 +208,8 @@ def test_the_transcript_of_a_subagent_is_a_branch_of_its_own(tmp_path: Path, see
     with History("t", root_path=tmp_path) as history:
         store = CtxfsHooks(history).session_store(Kept())
         main: Any = {"project_key": "p", "session_id": "s"}
-        for key in (main, {**main, "subpath": "subagents/agent-1"}, main):
+        helper: Any = {**main, "subpath": "subagents/agent-1"}
+        for key in (main, helper, main):
             asyncio.run(store.load(key))
     assert [one.branch for one in seen.requests] == ["", "subagents/agent-1", ""]
     for one in seen.requests:

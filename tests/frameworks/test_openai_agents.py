@@ -373,7 +373,7 @@ def test_a_subagent_has_a_branch_of_its_own_and_what_its_requests_hold_is_counte
         settings = RunConfig(
             model_provider=OpenAIProvider(openai_client=client), call_model_input_filter=ctxfs, tracing_disabled=True
         )
-        tools = [service_log, *ctxfs.tools]
+        tools: list[Any] = [service_log, *ctxfs.tools]
         helper: Any = Agent(name="helper", model=one_line.MODEL, instructions=flow.HELPER_PROMPT, tools=tools)
         given: Any = {"handoffs": [helper]}
         if how == "as a tool":
