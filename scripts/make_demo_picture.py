@@ -28,7 +28,7 @@ BAR_PX = 30
 
 _STYLE = """
 text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #d6deeb; white-space: pre; }
-.title, .dim { fill: #8a97a8; } .title { text-anchor: middle; }
+.title { fill: #8a97a8; text-anchor: middle; }
 .good { fill: #7ee787; font-weight: bold; } .head { font-weight: bold; } .command { fill: #79c0ff; }
 .line { animation: comes .01s both; } @keyframes comes { from { opacity: 0 } to { opacity: 1 } }
 """
@@ -93,7 +93,7 @@ def _kind(line: str) -> str:
         return "head"
     if line.startswith(("$ ", "next ", "          ctxfs ")):
         return "command"
-    return "dim" if line.startswith("─") else ""
+    return ""
 
 
 def main() -> None:
