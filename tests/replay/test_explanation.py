@@ -193,3 +193,26 @@ async def test_prices_of_ones_own_go_first(tmp_path: Path) -> None:
         explained = await explain(context.fs, prices=mine)
     assert explained.billed.usd == pytest.approx(2 * (0.022 + 0.002) + 0.125 + 0.15)
     assert explained.effect.net_usd == 0
+
+
+@pytest.mark.parametrize(("cached", "price"), [(9_000, 0.1), (0, 1.0)])
+async def test_an_item_saves_the_full_price_where_bills_say_that_nothing_was_cached(
+    tmp_path: Path, cached: int, price: float
+) -> None:
+    usage = {"input_tokens": 1_000, "cache_read_input_tokens": cached}
+    async with Context(root_path=tmp_path, keep_recent={"Read": 1}) as context:
+        await context.add({"role": "user", "content": "go"})
+        for number in range(4):
+            call = _call(f"call_{number}", "Read", path="a")
+            await context.add({"role": "assistant", "content": [call]}, usage=usage)
+            await context.add({"role": "user", "content": [_result(f"call_{number}", LARGE)]})
+            await context.request(cache=False)
+        await context.add({"role": "assistant", "content": "done"}, usage=usage)
+        explained = await explain(context.fs)
+    gone = {item.item_id: item for item in explained.items if item.tokens_freed}
+    first = gone["call_0"]
+    assert first.replies_since
+    assert first.tokens_freed
+    assert first.saved == pytest.approx(price * first.tokens_freed * first.replies_since)
+    assert sum(item.saved or 0.0 for item in gone.values()) == pytest.approx(explained.effect.saved)
+    assert (explained.effect.rewriting == 0.0) is (cached == 0)

@@ -106,6 +106,26 @@ def test_in_a_history_that_a_framework_owns_a_call_writes_again_what_stands_behi
     assert len(costs.departures) == 5
 
 
+def billed(*, cached: int) -> CallMade:
+    usage = Usage(input_tokens=2_000, cache_read_input_tokens=cached)
+    return CallMade(number=0, usage=usage, model="m", counted_tokens=2_000, made_at=0.0)
+
+
+def test_where_bills_say_that_nothing_was_cached_what_left_saves_the_full_price_and_no_rewrite_costs() -> None:
+    cached = [billed(cached=1), decided(300), billed(cached=1), billed(cached=1)]
+    without = [billed(cached=0), decided(300), billed(cached=0), billed(cached=0)]
+    assert account(cached).saved(RATES) == pytest.approx(0.1 * 850 * 2)
+    assert account(cached).rewriting(RATES) == pytest.approx(300.0)
+    assert account(without).saved(RATES) == pytest.approx(850.0 * 2)
+    assert account(without).rewriting(RATES) == 0.0
+
+
+def test_a_bill_without_cached_tokens_after_a_rewrite_may_come_from_the_rewrite() -> None:
+    costs = account([billed(cached=1), decided(300), billed(cached=0), billed(cached=0), billed(cached=1)])
+    assert costs.has_cache() == [True, True, False, True]
+    assert costs.rewriting(RATES) == pytest.approx(300.0)
+
+
 def test_what_leaves_such_a_history_unsent_takes_nothing_from_the_cache() -> None:
     records: list[Record] = [called(1_000), decided(100)]
     alone = account([*records, called(300)])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import accumulate
 from math import isinf
 
 import anyio.to_thread
@@ -354,6 +355,9 @@ class _Figures:
                 self._came[change.item_id] = change.after_call
             for content in change.contents:  # arguments came with their reply
                 self._came.setdefault(content, self._came.get(change.item_id, change.after_call))
+        self._has_cache = costs.has_cache()
+        prices = [self._rates.read if cached else 1.0 for cached in self._has_cache]
+        self._prices = [0.0, *accumulate(prices)]  # of a token that stays, in the calls up to each
         self._freed: dict[int, int] = {}  # by the call before which it left
         for departure in costs.departures:
             before = self._freed.get(departure.after_call, 0)
@@ -364,10 +368,11 @@ class _Figures:
         rates = self._rates
         calls = self._costs.calls_since(departure)
         first = self._costs.requests[departure.after_call] if calls else None
-        rewritten = 0 if first is None else first.rewritten
+        first_has_cache = first is not None and self._has_cache[departure.after_call]
+        rewritten = first.rewritten if first is not None and first_has_cache else 0
         share = departure.tokens_freed / max(1, self._freed[departure.after_call])
-        saved = rates.read * departure.tokens_freed * calls
-        if calls and not departure.sent:
+        saved = departure.tokens_freed * (self._prices[-1] - self._prices[departure.after_call])
+        if first_has_cache and not departure.sent:
             saved += (rates.write - rates.read) * departure.tokens_freed
         read_backs = [
             back

@@ -1,7 +1,8 @@
 """What a session's journal says about its evictions: why, when, what they saved, and what they cost. Pure.
 
 Figures are estimated from token counts, as in the planner: a call reads the prefix that the last one left in the
-cache, and writes the rest; changing an item writes everything after it again. What the provider billed is in ``calls``.
+cache, and writes the rest; changing an item writes everything after it again. Where a bill says that a call had no
+prompt cache, all of it costs the full price. What the provider billed is in ``calls``.
 """
 
 from collections.abc import Iterable, Sequence
@@ -88,6 +89,8 @@ class Account:
     def saved(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> float:
         """What the calls did not have to read from the cache, or to write when it was never sent.
 
+        A call without a cache did not have to read it at the full price.
+
         ``window_tokens``: the largest prompt; None means no limit. From the first call that would not have fitted it
         without eviction, there is no session to compare with: nothing is counted from there on, here and below.
         """
@@ -95,13 +98,20 @@ class Account:
 
     def saved_by_call(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> Sequence[float]:
         """The same for each call that is counted, in order."""
-        counted = self.requests[: self._counted(window_tokens)]
-        return [rates.read * call.evicted + (rates.write - rates.read) * call.unsent for call in counted]
+        saved: list[float] = []
+        for call, cached in zip(self.requests, self.has_cache(), strict=True):
+            if cached:
+                saved.append(rates.read * call.evicted + (rates.write - rates.read) * call.unsent)
+            else:
+                saved.append(float(call.evicted))
+        return saved[: self._counted(window_tokens)]
 
     def rewriting(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> float:
         """What rewriting cost above reading from a warm cache."""
-        counted = self.requests[: self._counted(window_tokens)]
-        return (rates.write - rates.read) * sum(call.rewritten for call in counted)
+        rewritten = [
+            call.rewritten if cached else 0 for call, cached in zip(self.requests, self.has_cache(), strict=True)
+        ]
+        return (rates.write - rates.read) * sum(rewritten[: self._counted(window_tokens)])
 
     def reading_back(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> float:
         """What writing the lines that were read back cost; the calls that asked for them are not in it."""
@@ -109,6 +119,20 @@ class Account:
         return rates.write * sum(
             back.tokens for back in self.read_backs if counted is None or back.after_call < counted
         )
+
+    def has_cache(self) -> Sequence[bool]:
+        """Of each request, whether a prompt cache may have held it.
+
+        A bill without cached tokens says that none did. If something was evicted before the call, that may be why; so
+        the bill of the call before it must say so, too.
+        """
+        found: list[bool] = []
+        before = True
+        for call in self.requests:
+            without = call.billed_without_cache
+            found.append(not (without and (before or not call.rewritten)))
+            before = without
+        return found
 
     def _counted(self, window_tokens: int | None) -> int | None:
         """How many calls would have fitted the window; None: all."""
