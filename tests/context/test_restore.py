@@ -10,6 +10,7 @@ from ctxfs.context.context import Context
 from ctxfs.errors import CorruptContent, NotRestorable, SessionClosed, UnknownItem, WriteFailed
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.plans import Why
 from ctxfs.eviction.holds import RESTORED_REPLIES, Holds
 from ctxfs.eviction.window import Window
 from ctxfs.lab.replay.explanation import explain
@@ -358,3 +359,17 @@ async def test_a_question_that_was_evicted_to_fit_comes_back(pricing: Any) -> No
         assert evicted(context) == ["msg_001"]
         assert (await context.restore("msg_001")).message == UserMessage("word " * 2_000)
         assert evicted(context) == []
+
+
+async def test_what_was_restored_and_then_pinned_stays_in_a_resumed_session_too() -> None:
+    session = Session(pricing=pricing_on(lambda: 0.0))
+    async with session.context() as context:
+        await filled(context)
+        (evicted_id, *_) = evicted(context)
+        await context.pin(evicted_id)
+    async with session.context(keep_recent=None) as context:
+        await replied(context, RESTORED_REPLIES + 2)
+        pinned = item_of(context, evicted_id)
+        assert (pinned.pinned, pinned.destroyed) == (True, False)
+        decided = {decision.item_id: decision.why for decision in context.decisions()}
+        assert decided.get(evicted_id, Why.PINNED) is Why.PINNED

@@ -107,7 +107,9 @@ def resume(
         entries[item.id] = entry
         transcript.enter(entry)
     for item_id, replies_since in restored.items():
-        transcript.holds.restored(item_id, replies_since=replies_since)
+        entry = entries.get(item_id)
+        if entry is None or not entry.item.pinned:  # what was pinned since stays for good
+            transcript.holds.restored(item_id, replies_since=replies_since)
     if transcript.economy is not None:
         replay = _Replay(past, entries, known, rules)
         before = transcript.empty(clock=lambda: replay.at or transcript.now())
