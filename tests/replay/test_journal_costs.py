@@ -112,8 +112,8 @@ def billed(*, cached: int) -> CallMade:
 
 
 def test_where_bills_say_that_nothing_was_cached_what_left_saves_the_full_price_and_no_rewrite_costs() -> None:
-    cached = [billed(cached=1), decided(300), billed(cached=1), billed(cached=1)]
-    without = [billed(cached=0), decided(300), billed(cached=0), billed(cached=0)]
+    cached: list[Record] = [billed(cached=1), decided(300), billed(cached=1), billed(cached=1)]
+    without: list[Record] = [billed(cached=0), decided(300), billed(cached=0), billed(cached=0)]
     assert account(cached).saved(RATES) == pytest.approx(0.1 * 850 * 2)
     assert account(cached).rewriting(RATES) == pytest.approx(300.0)
     assert account(without).saved(RATES) == pytest.approx(850.0 * 2)

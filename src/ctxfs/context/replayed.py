@@ -107,8 +107,8 @@ def resume(
         entries[item.id] = entry
         transcript.enter(entry)
     for item_id, replies_since in restored.items():
-        entry = entries.get(item_id)
-        if entry is None or not entry.item.pinned:  # what was pinned since stays for good
+        held = transcript.items.get(item_id)
+        if held is None or not held.pinned:  # what was pinned since stays for good
             transcript.holds.restored(item_id, replies_since=replies_since)
     if transcript.economy is not None:
         replay = _Replay(past, entries, known, rules)
