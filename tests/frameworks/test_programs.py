@@ -82,6 +82,7 @@ def test_codex(work: Path) -> None:
         keys = {"CODEX_HOME": str(home), "OPENAI_API_KEY": "any", "OPENAI_BASE_URL": server.url}
         said = printed_by(work, "exec_command", "codex", "exec", "--json", "Read the logs.", **keys)
     assert server.refusals == []
+    assert "Reconnecting" not in said, "it tried a WebSocket more than once"
     assert_read_back(results_of(server.requests[-1]), said)
 
 

@@ -86,6 +86,16 @@ def test_the_messages_api_whole_and_streamed(tmp_path: Path, servers: Any) -> No
     assert journal.count(f'"model":"{MODEL}"') == 3
 
 
+def test_a_websocket_is_refused_so_that_codex_goes_on_over_http_at_once(tmp_path: Path, servers: Any) -> None:
+    server = servers[2]
+    with proxy(tmp_path, openai=server.url) as running:
+        upgrade = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA=="}
+        answer = httpx2.get(f"{running.environment['OPENAI_BASE_URL']}/responses", headers=upgrade, timeout=HANGS_S)
+    assert (answer.status_code, answer.headers["upgrade"]) == (426, "HTTP/1.1")
+    assert "send the request over HTTP" in answer.json()["error"]["message"]
+    assert server.requests == server.refusals == []
+
+
 def test_gemini_whole_and_streamed(tmp_path: Path) -> None:
     with GeminiServer(["fine"] * 2) as server, proxy(tmp_path, gemini=server.url) as running:
         address = f"{running.environment['GOOGLE_GEMINI_BASE_URL']}/v1beta/models/gemini-2.5-pro"

@@ -262,6 +262,10 @@ class Proxy:
         if "content-length" in request.headers and "transfer-encoding" in request.headers:
             reason = "the request has content-length and transfer-encoding: send one of them"
             return _error(400, "invalid_request_error", reason, {"connection": "close"})
+        if request.headers.get("upgrade", "").lower() == "websocket":
+            # Codex tries a WebSocket first: by this status it goes on over HTTP at once, by any other it tries again.
+            reason = "there is no WebSocket here: send the request over HTTP"
+            return _error(426, "invalid_request_error", reason, {"upgrade": "HTTP/1.1", "connection": "close"})
         if self.meter is not None and to is None and request.method == "POST" and not path.endswith(FREE):
             reason = "what this request costs is not known, so it is not sent while costs are measured"
             return _error(403, "permission_error", reason)
