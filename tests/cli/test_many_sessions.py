@@ -80,6 +80,14 @@ def test_what_is_listed_is_summed_up(ctxfs: Run) -> None:
     assert "none of the 3 sessions" in ctxfs("sessions", "--model", "other")[2]
 
 
+def test_what_is_forgotten_is_listed_before_what_is_kept(ctxfs: Run) -> None:
+    code, out, _ = ctxfs("forget", "--keep-last", "1", "--dry-run")
+    assert code == 0
+    rows = [line.split()[:2] for line in out.splitlines()[1:]]
+    assert rows[:3] == [["forget", "middle"], ["forget", "small"], ["keep", "large"]]
+    assert rows[3][:1] == ["2"]
+
+
 def test_a_wrong_time_is_refused(ctxfs: Run) -> None:
     code, _, said = ctxfs("sessions", "--since", "someday")
     assert code == 2

@@ -99,7 +99,7 @@ def forget(
     else:
         named = anyio.run(find_sessions, place, sessions)
         _refuse_running(stores, named)
-        plan = anyio.run(partial(named_plan, named, store=stores))
+        plan = anyio.run(named_plan, named, stores)
     if not as_json:
         _print_plan(plan, [] if sessions else [verdict.session_id for verdict in plan.verdicts])
     done = None if dry_run or not plan.forgotten else _forgotten(plan, stores, asks=not yes)
@@ -129,9 +129,10 @@ def _forgotten(plan: ForgetPlan, stores: SessionStores, *, asks: bool) -> Forgot
 
 
 def _print_plan(plan: ForgetPlan, every: Sequence[str]) -> None:
-    """Print what is forgotten and kept; ``every``: all sessions, whose ids are then listed short."""
+    """Print what is forgotten, then what is kept; ``every``: all sessions, whose ids are then listed short."""
     names = session_names(every)
     now = time.time()
+    kept = [verdict for verdict in plan.verdicts if not verdict.forget]
     rows = [
         (
             "forget" if verdict.forget else "keep",
@@ -140,11 +141,10 @@ def _print_plan(plan: ForgetPlan, every: Sequence[str]) -> None:
             figures.size(verdict.size_bytes),
             verdict.reason,
         )
-        for verdict in plan.verdicts
+        for verdict in (*plan.forgotten, *kept)
     ]
     print_columns(["", "session", "changed", "size", "why"], rows, right=("size",))
-    kept = len(plan.verdicts) - len(plan.forgotten)
-    print_line(f"{len(plan.forgotten):,} to forget ({figures.size(plan.size_bytes)}), {kept:,} to keep")
+    print_line(f"{len(plan.forgotten):,} to forget ({figures.size(plan.size_bytes)}), {len(kept):,} to keep")
     if plan.over_bytes:
         print_line(f"still {figures.size(plan.over_bytes)} over the limit: the rules keep the rest", style="red")
 

@@ -51,9 +51,9 @@ async def forget_plan(
     return await _plan(policy, await resolved_stores(root_path), clock, running=())
 
 
-async def named_plan(session_ids: Sequence[str], *, store: SessionStores) -> ForgetPlan:
+async def named_plan(session_ids: Sequence[str], stores: SessionStores) -> ForgetPlan:
     """The plan that forgets these sessions, which exist, and no other. Raises ``ConfigError`` as ``forget_plan``."""
-    known = {summary.session_id: summary for summary in await counted_once(store)}
+    known = {summary.session_id: summary for summary in await counted_once(stores)}
     verdicts = []
     for session_id in session_ids:
         summary = known.get(session_id)
