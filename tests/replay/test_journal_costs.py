@@ -124,6 +124,10 @@ def test_a_bill_without_cached_tokens_after_a_rewrite_may_come_from_the_rewrite(
     costs = account([billed(cached=1), decided(300), billed(cached=0), billed(cached=0), billed(cached=1)])
     assert costs.has_cache() == [True, True, False, True]
     assert costs.rewriting(RATES) == pytest.approx(300.0)
+    again = account(
+        [billed(cached=0), decided(300), billed(cached=0), decided(300), billed(cached=0), billed(cached=1)]
+    )
+    assert again.has_cache() == [False, True, True, True], "each of two rewrites may be why"
 
 
 def test_what_leaves_such_a_history_unsent_takes_nothing_from_the_cache() -> None:

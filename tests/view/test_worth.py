@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from ctxfs.context.context import Context
+from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ContentRange
 from ctxfs.messages.messages import UserMessage
-from ctxfs.session.records import Record, Restored
+from ctxfs.session.records import CallMade, Record, Restored
 from ctxfs.storage import LocalSessions
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.view.activity import Activity
@@ -23,7 +24,11 @@ UNIT = PRICES.input / 1e6
 READ, REWRITE = 0.1, 1.25 - 0.1
 
 
-def session(*, bills: Sequence[int] = (1, 2, 3, 4)) -> Activity:
+CACHED = bill(0, 100)
+UNCACHED = CallMade(number=1, usage=Usage(input_tokens=100, output_tokens=10), model="m", made_at=5.0)
+
+
+def session(*, bills: Sequence[int] = (1, 2, 3, 4), billed: CallMade = CACHED) -> Activity:
     """Four calls; before the third one ``call_1`` leaves, which the second one had sent."""
     parts: list[Record] = [*BEGINNING[:3]]
     steps: Sequence[tuple[int, Sequence[Record]]] = (
@@ -39,7 +44,7 @@ def session(*, bills: Sequence[int] = (1, 2, 3, 4)) -> Activity:
         (4, []),
     )
     for number, between in steps:
-        parts += [bill(0, 100)] if number in bills else []
+        parts += [billed] if number in bills else []
         parts += between
     return told(*parts, prices=PRICES)
 
@@ -80,6 +85,16 @@ def test_the_cost_without_eviction_has_neither_its_savings_nor_its_costs() -> No
     assert found.usd[:2] == pytest.approx(paid[:2])
     assert found.usd[2] == pytest.approx(paid[2] + UNIT * (960 * READ - 50 * REWRITE))
     assert found.usd[3] == pytest.approx(paid[3] + UNIT * (960 * READ - 50 * 1.25))
+
+
+def test_where_bills_say_that_nothing_was_cached_a_token_saves_its_full_price_and_nothing_is_written_again() -> None:
+    activity = session(billed=UNCACHED)
+    life = activity.items["call_1"]
+    found = worth(activity, life, life.events[0])
+    assert (found.saved_tokens, found.rewritten_tokens, found.rewritten_usd) == (2 * 960, 0, 0.0)
+    assert found.saved_usd == pytest.approx(1_920 * UNIT)
+    paid = [call.usd for call in activity.calls if call.usd is not None]
+    assert unevicted(activity, window_tokens=None).usd[2] == pytest.approx(paid[2] + UNIT * 960)
 
 
 def test_it_ends_where_the_context_would_not_have_fitted() -> None:

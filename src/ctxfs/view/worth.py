@@ -1,6 +1,7 @@
 """What evictions were worth: what the session would have cost without them, and what each saved and cost. Pure.
 
-The figures are estimates by the rules of ``replay.journal_costs``. Dollars are at the prices of the last billed model.
+The figures are estimates by the rules of ``session.timeline.costs``. Dollars are at the prices of the last billed
+model.
 """
 
 from collections import Counter
@@ -53,14 +54,19 @@ def worth(activity: Activity, life: ItemLife, event: Event) -> Worth:
             freed.append((later.call, later.tokens_before - later.tokens_after))
     calls = max(0, end - event.call)
     saved = sum(max(0, end - call) * tokens for call, tokens in freed)
-    rewritten = activity.calls[event.call - 1].rewritten if event.call <= len(activity.calls) else 0
     rates, unit_usd = _rates(activity)
-    unsent = 0 if event.sent or not calls else event.tokens_before - event.tokens_after
+    prices = activity.account.token_prices(rates)
+    saved_units = sum(tokens * sum(prices[call - 1 : end - 1]) for call, tokens in freed)
+    rewritten = 0
+    if calls:
+        rewritten = activity.account.rewritten()[event.call - 1]
+        if not event.sent and activity.account.has_cache()[event.call - 1]:
+            saved_units += (rates.write - rates.read) * (event.tokens_before - event.tokens_after)
     together = [e for e in activity.events if e.call == event.call and e.is_eviction]
     return Worth(
         calls=calls,
         saved_tokens=saved,
-        saved_usd=_usd(rates.read * saved + (rates.write - rates.read) * unsent, unit_usd),
+        saved_usd=_usd(saved_units, unit_usd),
         rewritten_tokens=rewritten,
         rewritten_usd=_usd((rates.write - rates.read) * rewritten, unit_usd),
         others=sum(len(e.item_ids) for e in together) - 1,
@@ -94,8 +100,9 @@ def unevicted(activity: Activity, *, window_tokens: int | None) -> Unevicted:
         if event.kind is EventKind.READ_BACK:
             read_back[event.call] += event.tokens_before
     usd = []
-    for number, (paid, more, call) in enumerate(zip(bills, saved, activity.calls, strict=True), 1):
-        less = (rates.write - rates.read) * call.rewritten + rates.write * read_back[number]
+    rewritten = activity.account.rewritten()
+    for number, (paid, more, again) in enumerate(zip(bills, saved, rewritten, strict=True), 1):
+        less = (rates.write - rates.read) * again + rates.write * read_back[number]
         usd.append(max(0.0, paid + unit_usd * (more - less)))
     return Unevicted(usd=usd[: None if too_long_from is None else too_long_from - 1], too_long_from=too_long_from)
 

@@ -356,8 +356,8 @@ class _Figures:
             for content in change.contents:  # arguments came with their reply
                 self._came.setdefault(content, self._came.get(change.item_id, change.after_call))
         self._has_cache = costs.has_cache()
-        prices = [self._rates.read if cached else 1.0 for cached in self._has_cache]
-        self._prices = [0.0, *accumulate(prices)]  # of a token that stays, in the calls up to each
+        self._rewritten = costs.rewritten()
+        self._prices = [0.0, *accumulate(costs.token_prices(self._rates))]  # of a token, in the calls up to each
         self._freed: dict[int, int] = {}  # by the call before which it left
         for departure in costs.departures:
             before = self._freed.get(departure.after_call, 0)
@@ -367,12 +367,10 @@ class _Figures:
         """The item with its figures."""
         rates = self._rates
         calls = self._costs.calls_since(departure)
-        first = self._costs.requests[departure.after_call] if calls else None
-        first_has_cache = first is not None and self._has_cache[departure.after_call]
-        rewritten = first.rewritten if first is not None and first_has_cache else 0
+        rewritten = self._rewritten[departure.after_call] if calls else 0
         share = departure.tokens_freed / max(1, self._freed[departure.after_call])
         saved = departure.tokens_freed * (self._prices[-1] - self._prices[departure.after_call])
-        if first_has_cache and not departure.sent:
+        if calls and self._has_cache[departure.after_call] and not departure.sent:
             saved += (rates.write - rates.read) * departure.tokens_freed
         read_backs = [
             back

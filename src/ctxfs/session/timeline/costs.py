@@ -2,7 +2,7 @@
 
 Figures are estimated from token counts, as in the planner: a call reads the prefix that the last one left in the
 cache, and writes the rest; changing an item writes everything after it again. Where a bill says that a call had no
-prompt cache, all of it costs the full price. What the provider billed is in ``calls``.
+prompt cache, what it did not have to read would have cost the full price. What the provider billed is in ``calls``.
 """
 
 from collections.abc import Iterable, Sequence
@@ -108,10 +108,7 @@ class Account:
 
     def rewriting(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> float:
         """What rewriting cost above reading from a warm cache."""
-        rewritten = [
-            call.rewritten if cached else 0 for call, cached in zip(self.requests, self.has_cache(), strict=True)
-        ]
-        return (rates.write - rates.read) * sum(rewritten[: self._counted(window_tokens)])
+        return (rates.write - rates.read) * sum(self.rewritten()[: self._counted(window_tokens)])
 
     def reading_back(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> float:
         """What writing the lines that were read back cost; the calls that asked for them are not in it."""
@@ -123,16 +120,19 @@ class Account:
     def has_cache(self) -> Sequence[bool]:
         """Of each request, whether a prompt cache may have held it.
 
-        A bill without cached tokens says that none did. If something was evicted before the call, that may be why; so
-        the bill of the call before it must say so, too.
+        A bill without cached tokens says that none did. If something was evicted before the call, that may be why,
+        unless no bill of the session has cached tokens.
         """
-        found: list[bool] = []
-        before = True
-        for call in self.requests:
-            without = call.billed_without_cache
-            found.append(not (without and (before or not call.rewritten)))
-            before = without
-        return found
+        never = all(call.billed_without_cache for call in self.requests if call.bill is not None)
+        return [not call.billed_without_cache or (call.rewritten > 0 and not never) for call in self.requests]
+
+    def token_prices(self, rates: Rates) -> Sequence[float]:
+        """What a token that had been sent before would have cost in each request: a read of the cache, or all of it."""
+        return [rates.read if cached else 1.0 for cached in self.has_cache()]
+
+    def rewritten(self) -> Sequence[int]:
+        """The tokens that the cache had to take in again with each request; 0 where it had none."""
+        return [call.rewritten if cached else 0 for call, cached in zip(self.requests, self.has_cache(), strict=True)]
 
     def _counted(self, window_tokens: int | None) -> int | None:
         """How many calls would have fitted the window; None: all."""
