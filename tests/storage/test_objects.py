@@ -389,7 +389,7 @@ def test_damage_is_named() -> None:
         commit(session, name)
     key = f"{session_prefix('session')}s/000000000002"
     whole = bucket.objects[key]
-    for damaged in (b"", b"{}\n", whole[:-1], b'{"v":2}\n'):
+    for damaged in (b"", b"{}\n", whole[:-1], b'{"v":1}\n', b'{"v":3}\n'):
         bucket.objects[key] = damaged
         with pytest.raises(StorageError, match="000000000002"):
             lines(bucket)
@@ -687,6 +687,23 @@ def test_a_writer_that_slept_while_the_session_was_rewritten_and_removed_stays_o
     opened(bucket, clock).remove()
     with pytest.raises(SessionLocked):
         commit(sleeper, "late")
+
+
+def test_a_damaged_segment_that_a_chunk_covers_does_not_keep_a_session_from_being_rewritten() -> None:
+    bucket, clock = MemoryBucket(), Clock()
+    session = opened(bucket, clock)
+    for number in range(20):
+        commit(session, f"f{number}")
+    session.close()
+    key = f"{session_prefix('session')}s/000000000003"
+    whole = bucket.objects[key]
+    bucket.objects[key] = b"?" + whole[1:]
+    writer = opened(bucket, clock)
+    before = lines(bucket)
+    writer.rewrite()
+    assert lines(bucket) == before
+    assert bucket.objects[key] == b""
+    assert writer.read("f2", 0, None) == b"data"
 
 
 def test_retries_unknown_outcomes_and_lost_leases_are_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -40,6 +40,21 @@ def kinds(bucket: MemoryBucket) -> list[str]:
     return made
 
 
+def test_a_session_whose_newest_segment_is_damaged_hides_no_other() -> None:
+    bucket = MemoryBucket()
+    for name in ("a", "b"):
+        session = opened(bucket, name)
+        commit(session)
+        session.close()
+    last = max(key for key in bucket.objects if key.startswith(session_prefix("a") + "s/"))
+    bucket.objects[last] = b"?" + bucket.objects[last][1:]
+    found = {one.session_id: one for one in listed(ObjectSessions(bucket, url="test"))}
+    assert (found["a"].changed_at, found["a"].mark) == (0.0, "")
+    assert found["b"].changed_at > 0
+    rows = {row.session_id: row for row in anyio.run(list_summaries, ObjectSessions(bucket, url="test"))}
+    assert "damaged" in str(rows["a"].error)
+
+
 def test_a_released_session_costs_a_request_only_once() -> None:
     bucket = MemoryBucket()
     for name in ("a", "b", "c"):

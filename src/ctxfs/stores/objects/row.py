@@ -418,8 +418,12 @@ class SegmentRow:
         held = self._listed("")
         left = Leftovers(self.log.files, log)
         for key, data in self._fetched(filter(is_segment_key, held)):
-            if data:
+            if not data:
+                continue
+            try:
                 left.look(key, decode(key, data))
+            except StorageError:  # damaged, and not needed where the session could be opened: a chunk covers it
+                left.segments.add(key)
         gone = left.objects(held)
         # From this segment on, no reader finds the old data. After a crash between it and the last request below, some
         # of the data is still in the bucket; the next rewriting finds and removes it.

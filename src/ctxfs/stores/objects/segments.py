@@ -29,7 +29,7 @@ from ctxfs.errors import StorageError
 from ctxfs.session.content.compression import compressor, frame_content
 from ctxfs.text.jsontext import codec as json_codec
 
-VERSION: Final = 1
+VERSION: Final = 2
 FIRST_CHUNK: Final = 16
 GROWTH: Final = 4
 LEVELS: Final = 8
@@ -163,7 +163,8 @@ def _piece(key: str, data: bytes) -> Piece:
     end = data.find(b"\n") + 1
     row = json_codec.loads(data[:end])
     if row["v"] != VERSION:
-        raise StorageError(f"{key} was written by a later version of ctxfs: install that one")
+        other = "a later version" if row["v"] > VERSION else "an earlier state"
+        raise StorageError(f"{key} was written by {other} of ctxfs: install that one")
     if data[:_SEAL_BYTES] != _seal(key, memoryview(data)[_SEAL_BYTES:]):
         raise ValueError("its checksum does not match")
     head = Head(

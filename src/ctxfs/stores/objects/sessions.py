@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 from typing_extensions import override
 
-from ctxfs.errors import ConfigError, NotStored
+from ctxfs.errors import ConfigError, NotStored, StorageError
 from ctxfs.storage.roots import list_path
 from ctxfs.storage.sessions import ListingStores, SessionFound
 from ctxfs.storage.threaded import ThreadedStore
@@ -150,6 +150,8 @@ class ObjectSessions(ListingStores):
             head = decode(last, self._bucket.get(prefix + last)).head
         except NotStored:
             return None
+        except StorageError:  # damaged: opening the session says so, and the others are listed
+            return SessionFound(session_id, last, 0.0)
         if head.removed:
             return None
         is_final = not head.writer and f"{head.identity}-{head.epoch}" == mark
