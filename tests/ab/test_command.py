@@ -223,7 +223,7 @@ def test_a_program_that_goes_around_the_proxy_is_not_played_on(
     found = json.loads(capsys.readouterr().out)
     assert [one["outcome"] for one in found["sessions"]] == ["failed"]
     assert found["unplayed"] == 10
-    reason = "the program ended with exit code 1 before any requests came through the proxy"
+    reason = "the program ended with exit code 1 before any of its requests came through the proxy"
     assert any(reason in note for note in found["notes"])
     assert any("Exit code 1: FileNotFoundError: " in note for note in found["notes"]), "what the program printed last"
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -331,8 +331,11 @@ def test_without_the_extra_it_says_how_to_get_it(package: str) -> None:
     assert done.stderr == f"ctxfs: the command line needs {package}: pip install 'ctxfs[cli]'\n"
 
 
-def test_a_command_without_its_own_extra_says_how_to_get_it() -> None:
-    done = ctxfs("proxy", "true", code=f"import sys; sys.modules['uvicorn'] = None\n{MAIN}")
+@pytest.mark.parametrize("arguments", [("proxy", "true"), ("ab", "tasks.jsonl", "--", "true")])
+def test_a_command_without_its_own_extra_says_how_to_get_it(tmp_path: Path, arguments: Sequence[str]) -> None:
+    (tmp_path / "tasks.jsonl").write_text('{"id": "a", "prompt": "p", "check": ["true"]}\n')
+    code = f"import os, sys; os.chdir({str(tmp_path)!r}); sys.modules['uvicorn'] = None\n{MAIN}"
+    done = ctxfs(*arguments, code=code)
     assert done.returncode == 2
     assert done.stderr == "ctxfs: this command needs uvicorn: pip install 'ctxfs[proxy]'\n"
 

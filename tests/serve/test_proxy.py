@@ -499,7 +499,7 @@ def test_a_program_that_does_not_reach_the_proxy_is_told_so(tmp_path: Path, serv
         _, err = done.communicate(timeout=HANGS_S)
         ended, figures, error = err.splitlines()
         assert (ended, figures) == ("the program ends", "ctxfs: 0 calls, 0 of them with a bill; 0 contents replaced")
-        reason = "the program ended with exit code 7 before any" if code else "none of the program's"
+        reason = "the program ended with exit code 7 before any of its" if code else "none of the program's"
         assert error.startswith(f"ctxfs: error: {reason} requests came through the proxy")
         assert done.returncode == given_back
 

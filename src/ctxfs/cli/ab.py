@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import anyio
 import typer
@@ -30,6 +30,9 @@ from ctxfs.lab.ab.results import Outcome
 from ctxfs.lab.ab.running import Settings, passes, run_sessions
 from ctxfs.lab.ab.tasks import Task, read_tasks
 from ctxfs.session.content.visible import visible_text as for_terminal
+
+if TYPE_CHECKING:
+    from ctxfs.adapters.serve.proxy import Proxy
 
 _NOT_MET = 1
 _NOTHING_PLAYED = 1
@@ -156,7 +159,10 @@ def ab(
         raise ConfigError(f"{command[0]} cannot be run: there is no such program")
     given = {"anthropic": upstream_anthropic, "openai": upstream_openai, "gemini": upstream_gemini}
     upstreams = {name: checked_url(url) for name, url in given.items() if url is not None}
-    play = _Program(tuple(command), upstreams, reading_turns)
+    # Here, since it needs the extra `proxy`, and the help does not.
+    from ctxfs.adapters.serve.proxy import Proxy  # noqa: PLC0415
+
+    play = _Program(tuple(command), upstreams, reading_turns, Proxy)
     identity = _identity(command, reading_turns)
     compared = partial(run_sessions, read, checked_arms(arms.split(",")), play, settings, command=identity)
     comparison = anyio.run(compared)
@@ -184,13 +190,11 @@ class _Program:
     command: tuple[str, ...]
     upstreams: Mapping[str, str]
     reading_turns: int
+    proxy: "type[Proxy]"
 
     async def __call__(self, task: Task, arm: Arm, meter: Meter, directory: SessionDirectory) -> tuple[Outcome, str]:
         """Run it to its end, and ask the task's check, whatever its exit code is."""
-        # Here, since it needs the extra `proxy`, and the help does not.
-        from ctxfs.adapters.serve.proxy import Proxy  # noqa: PLC0415
-
-        proxy = Proxy(
+        proxy = self.proxy(
             directory.stored,
             {"read_tool": program_of(self.command).read_tool, **arm.settings},
             self.upstreams,
@@ -214,8 +218,7 @@ class _Program:
         meter.replaced = proxy.savings.replaced
         ended = await to_thread.run_sync(_said, code, output)
         if not proxy.requests:
-            reason = unreached(code or 0)
-            return "failed", f"{reason}. {ended}" if code else reason
+            return "failed", f"{ended}. {unreached(code)}" if code else unreached(0)
         if code is None:
             return "timeout", f"after {task.timeout_s:g} s"
         assert isinstance(task.check, tuple)

@@ -14,7 +14,7 @@ from ctxfs.session.content.visible import visible_text as for_terminal
 _GAP = "  "
 _LEAST_COLUMNS = 12
 """A column of text is not cut below this: a part of a word is of no use."""
-_IDS = ("session", "item")
+_IDS = ("session", "item", "erase", "undo by")
 """The columns of ids, which are typed: they may take half of a line."""
 
 

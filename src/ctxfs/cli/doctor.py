@@ -346,7 +346,7 @@ def _model(name: str, info: dict[str, Any] | None) -> str:
     window = f"{info['window_tokens']:,} tokens" if info["window_tokens"] else "window unknown"
     price = "prices unknown"
     if info["input_usd"] is not None:
-        price = f"{figures.usd(info['input_usd'])} in, {figures.usd(info['output_usd'])} out a million tokens"
+        price = f"${info['input_usd']:g} in, ${info['output_usd']:g} out a million tokens"
     return f"{name}: {info['provider']}, {window}, {price}"
 
 

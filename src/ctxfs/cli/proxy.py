@@ -175,7 +175,7 @@ def proxy(
 
 def unreached(code: int) -> str:
     """What to tell the user if no request came through the proxy; ``code``: the program's exit code."""
-    before = f"the program ended with exit code {code} before any" if code else "none of the program's"
+    before = f"the program ended with exit code {code} before any of its" if code else "none of the program's"
     return (
         f"{before} requests came through the proxy. If it made some, they went to the provider directly: its "
         "environment had ANTHROPIC_BASE_URL, OPENAI_BASE_URL and GOOGLE_GEMINI_BASE_URL; if the program has a setting "

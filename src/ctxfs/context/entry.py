@@ -118,7 +118,7 @@ class Entry:
 class Known:
     """What is known before an entry: the allocated ids, and the identifiers that the model can already read.
 
-    Each entry that is built is taken in: of a draft, to see what would become of messages, by ``take`` alone.
+    ``build_entry`` takes each entry in at once. To try messages, give it a draft; ``take`` then takes in the draft.
     """
 
     names: NameAllocator
@@ -152,7 +152,7 @@ def new_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
         eager = rules.eager.decide(item, path_of=partial(path_of, rules.base), counter=rules.counter)
     read = item
     if eager is not None and isinstance(item.message, ToolMessage):
-        read = item.with_content(eager.offload.placeholder)  # the model sees no more of it, as in a resumed session
+        read = item.with_content(eager.offload.placeholder)  # if it can be stored, the model sees no more of it
     trims, brought = _read(read, known, rules)
     if is_pinned:
         item = replace(item, pinned=True)

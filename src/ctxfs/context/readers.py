@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ctxfs.eviction.placeholder.text import READ_TOOL, reading_tools
-from ctxfs.tools.base import READING_TOOLS
+from ctxfs.tools.base import READING_DESCRIPTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ ASSUMED: Final = Readers(names=(READ_TOOL,), reader=READ_TOOL, is_ours=True)
 def readers_in(tools: Sequence[Mapping[str, Any]]) -> Readers:
     """Find them in the definitions of a request's tools, by what they are: a user's tool may have any name."""
     definitions = list(_inner(tools))
-    ours = [str(one["name"]) for one in definitions if str(one.get("description")) in READING_TOOLS]
+    ours = [str(one["name"]) for one in definitions if str(one.get("description")) in READING_DESCRIPTIONS]
     reads = READ_TOOL in [one["name"] for one in definitions]
     is_ours = READ_TOOL in ours
     names = reading_tools([*ours, *[READ_TOOL] * (reads and not is_ours)])

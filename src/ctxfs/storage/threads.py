@@ -373,13 +373,16 @@ def _threads(_process: int, number: int | None) -> ThreadPoolExecutor:
 
 
 def _result(work: "Future[T] | asyncio.Future[T | _Exit]", hit: BaseException | None) -> T:
-    """The result of ``work``, which has ended; ``hit`` is raised instead, unless the work raised an exit itself."""
+    """The result of ``work``, which has ended; ``hit`` is raised instead, unless a thread's work raised an exit itself.
+
+    An exit that a task raised has ended the run of the event loop already, and is not raised a second time.
+    """
     failure = None if work.cancelled() else work.exception()
     if isinstance(failure, KeyboardInterrupt | SystemExit):
         if hit is not None and isinstance(work, asyncio.Future):
-            # A task that raises an exit ends the run of the event loop with it. This is the next run, in which the loop
-            # cancels what is left: raised again, the exit would end that too, before all that waits for the end of
-            # a task has been told. AnyIO's threads would stay, and the process could not end.
+            # The event loop now runs once more, to cancel what is left: raised again, the exit would end that too,
+            # before all that waits for the end of a task has been told. AnyIO's threads would stay, and the process
+            # could not end.
             raise hit from failure
         raise failure
     if hit is not None and (work.cancelled() or failure is not None):

@@ -57,7 +57,7 @@ class RunningCall:
 CALL: ContextVar[RunningCall | None] = ContextVar("CALL", default=None)
 """The call that the running handler answers; None if the caller did not give one."""
 
-READING_TOOLS: set[str] = set()
+READING_DESCRIPTIONS: set[str] = set()
 """The descriptions of the reading tools of ctxfs that this process has made.
 
 So a definition that a program sends along is recognized, under whatever name and in the form of whatever provider.

@@ -5,7 +5,7 @@ from functools import wraps
 from typing import ParamSpec
 
 from ctxfs.errors import CorruptContent, NotStored, SessionError, StorageError, ToolError, UnknownItem
-from ctxfs.tools.base import READING_TOOLS, ToolResult, told
+from ctxfs.tools.base import READING_DESCRIPTIONS, ToolResult, told
 from ctxfs.tools.decorator import FunctionTool, tool
 
 P = ParamSpec("P")
@@ -35,7 +35,7 @@ def reading_tool(
                 return ToolResult(told(error), is_error=True)
 
         made: FunctionTool[P, Awaitable[ToolResult]] = tool(description, name=name, read_only=read_only)(read)
-        READING_TOOLS.add(made.description)
+        READING_DESCRIPTIONS.add(made.description)
         return made
 
     return decorate

@@ -37,8 +37,8 @@ MOST_REFUSAL_BYTES = 1 << 20
 _SHOWN = (ConfigError, SessionError, StorageError)
 """Errors whose text never quotes a request."""
 
-_MOST_REASON_CHARS = 300
-"""Of a reason that a request was sent as it came: what to do stands at its end."""
+_MOST_REASON_CHARS = 500
+"""Of a reason that a request was sent as it came. What to do stands at its end, which fits for all of ours."""
 
 _BETA = "anthropic-beta"
 

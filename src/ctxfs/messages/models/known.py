@@ -174,4 +174,4 @@ def _warn_once(text: str) -> None:
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("ctxfs."):
         frame = frame.f_back
         level += 1
-    warnings.warn(text, UnknownModel, stacklevel=level + 1)  # the line of the user's program
+    warnings.warn(text, UnknownModel, stacklevel=level + 1)  # the first line outside of ctxfs

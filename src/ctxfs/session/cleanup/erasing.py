@@ -333,8 +333,9 @@ async def _carry_out(fs: ContextFileSystem, found: Held, plan: Erasure, *, by: s
     item_ids = [item.item_id for item in plan.items]
     archives: list[ContentFile] = []
     checksums: dict[str, str] = {}
+    gone_ids = frozenset(item_ids)
     for archive in plan.archives:
-        file = await _new_archive(store, found, archive, item_ids)
+        file = await _new_archive(store, found, archive, gone_ids)
         if file is not None:
             archives.append(file)
             checksums[archive] = file.stored.digest

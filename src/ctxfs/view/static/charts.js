@@ -14,7 +14,7 @@ window.ctxfsCharts = (() => {
   const AXIS = 102;
   let plots = [], data = null, strip = null, opens = () => {};
 
-  const dollars = (usd) => `$${usd.toFixed(usd < 0.00005 || usd >= 0.1 ? 2 : 4)}`; // as ctxfs.text.figures.usd
+  const dollars = (usd) => `$${usd.toFixed(usd < 0.00005 || usd >= 0.1 ? 2 : 4)}`; // nearly as ctxfs.text.figures.usd
   const chosenCall = () => Number($("call")?.dataset.call || 0);
 
   function stacked(columns) {
