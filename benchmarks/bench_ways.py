@@ -40,10 +40,11 @@ COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 
 
 class Way:
-    """The functions that are entered while it is open."""
+    """The functions that are entered while it is open. ``calls``: how often any function is called, of C too."""
 
     def __init__(self) -> None:
         self.entered: dict[tuple[str, str], None] = {}
+        self.calls = 0
 
     def __enter__(self) -> Self:
         threading.setprofile(self._see)
@@ -57,6 +58,7 @@ class Way:
         threading.setprofile(None)
 
     def _see(self, frame: FrameType, event: str, _: Any) -> None:
+        self.calls += event in ("call", "c_call")
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(HOME):
             self.entered[code.co_filename.removeprefix(HOME), getattr(code, "co_qualname", code.co_name)] = None
@@ -120,14 +122,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as root:
         anyio.run(ways_of_a_context, Path(root), ways)
         way_of_a_history(Path(root), ways)
-    print("         functions    files        inside       (limits)")
+    print("         functions    files        inside       (limits)     calls")
     failed = False
     for name, way in ways.items():
         pairs = list(zip(way.figures, LIMITS[name], strict=True))
         over = any(figure > limit for figure, limit in pairs)
         failed = failed or over
         shown = "  ".join(f"{figure:>4} {f'({limit})':5}" for figure, limit in pairs)
-        print(f"{name:8} {shown} {'OVER' if over else ''}")
+        print(f"{name:8} {shown} {'OVER' if over else '':4} {way.calls:>14,}")
     for name in sys.argv[1:]:
         for file, function in ways[name].entered:
             print(f"{file:44} {function}")
