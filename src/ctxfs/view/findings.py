@@ -209,6 +209,6 @@ def _shadowed(compared: Sequence[Shadowed]) -> Iterator[Finding]:
             title=f"The model did something else in {len(other):,} of {plural(len(compared), 'shadow run')}",
             detail=f"Of some requests the original was sent twice more, and the rewritten one once. In {back:,} of the "
             f"{len(other):,} the model read back what was hidden. The two replies to the original differed in "
-            f"{noise:,}. `ctxfs explain` has the difference with its interval.",
+            f"{noise:,}. The command ctxfs explain has the difference with its interval.",
             beside=other,
         )
