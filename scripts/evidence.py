@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ ENVIRONMENT = ROOT / ".venv-frameworks" / "evidence"
 ANSWER_PAGE = ROOT / "docs" / "replay.md"
 """Its block after ``<!-- replay: billed -->`` is what a terminal of 80 columns shows, without the projects."""
 KIT = "compaction-conformance-kit==0.8.0"
+CASES = "compactbench==0.1.0"
 TOLERANCE = 0.01
 """By what part of it a number may differ."""
 
@@ -146,6 +148,22 @@ def kit_python() -> Path | None:
     return python if done.returncode == 0 else None
 
 
+def public_cases(python: Path) -> Path | None:
+    """The folder of compactbench's cases, which only its source distribution has; None: it cannot be had."""
+    folder = ENVIRONMENT / CASES.replace("==", "-")
+    if not folder.exists():
+        download = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        command = [*download, "--no-binary", "compactbench", "--dest", ENVIRONMENT, CASES]
+        if subprocess.run(command, check=False, capture_output=True).returncode:
+            return None
+        with tarfile.open(f"{folder}.tar.gz") as archive:
+            archive.extractall(ENVIRONMENT, filter="data")
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+    assert uv is not None, "it made the environment"
+    done = subprocess.run([uv, "pip", "install", "--quiet", "--python", python, CASES], check=False)
+    return folder if done.returncode == 0 else None
+
+
 def main() -> int:
     """Measure all sections; return 1 if the page is wrong somewhere."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
@@ -170,6 +188,11 @@ def main() -> int:
         measuring.section("A public kit for compaction", [python, "benchmarks/canaries.py"])
     else:
         skipped.append(f"{KIT}: it cannot be installed, or --short was given")
+    cases = None if python is None else public_cases(python)
+    if python is not None and cases is not None:
+        measuring.section("Public cases of constraints", [python, "benchmarks/constraints.py", cases])
+    else:
+        skipped.append(f"{CASES}: it cannot be had, or --short was given")
     for what in skipped:
         print(f"SKIPPED: {what}", flush=True)
     for what in measuring.wrong:
