@@ -135,10 +135,15 @@ class Measuring:
             self.wrong.append(f"{ANSWER_PAGE.name} does not show what `ctxfs replay` prints")
 
 
+def uv_program() -> str | None:
+    """Where uv is: beside this interpreter, or on the path."""
+    return shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+
+
 def kit_python() -> Path | None:
     """The interpreter of an environment with the kit, which the tests do without; None: it cannot be made."""
     python = ENVIRONMENT / "bin" / "python"
-    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+    uv = uv_program()
     if uv is None:
         return None
     if not python.exists():
@@ -152,13 +157,13 @@ def public_cases(python: Path) -> Path | None:
     """The folder of compactbench's cases, which only its source distribution has; None: it cannot be had."""
     folder = ENVIRONMENT / CASES.replace("==", "-")
     if not folder.exists():
-        download = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        command = [*download, "--no-binary", "compactbench", "--dest", ENVIRONMENT, CASES]
+        pip: list[str | Path] = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+        command = [*pip, "--no-deps", "--no-binary", "compactbench", "--dest", ENVIRONMENT, CASES]
         if subprocess.run(command, check=False, capture_output=True).returncode:
             return None
         with tarfile.open(f"{folder}.tar.gz") as archive:
             archive.extractall(ENVIRONMENT, filter="data")
-    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+    uv = uv_program()
     assert uv is not None, "it made the environment"
     done = subprocess.run([uv, "pip", "install", "--quiet", "--python", python, CASES], check=False)
     return folder if done.returncode == 0 else None

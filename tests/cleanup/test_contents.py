@@ -16,7 +16,7 @@ from ctxfs.session import export_session, import_session, prune, prune_session
 from ctxfs.session.cleanup.contents import prune_plans, remove_contents
 from ctxfs.session.cleanup.live import plan_prune
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.records import Decided, Record, SessionStarted, UnknownRecord
+from ctxfs.session.records import Decided, PartsNoted, Record, SessionStarted, UnknownRecord
 from ctxfs.storage.memory import MemoryStore
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.retrieval import retrieval_tools
@@ -181,6 +181,17 @@ async def test_a_journal_that_does_not_say_all_keeps_everything(record: Record) 
         assert plan.collect == ()
         assert plan.size_bytes == 0
         assert set(plan.kept) == {"call_1"}
+
+
+async def test_what_a_history_repeats_lines_of_stays() -> None:
+    store, clock = MemoryStore("s"), Clock()
+    async with session(store, clock) as fs:
+        await dropped(fs, "repeated")
+        await dropped(fs, "other")
+        noted = PartsNoted(sources={"0" * 64: ("repeated", 1, 20)})
+        plan = plan_prune("s", [*await fs.history(), noted], now=NOW, undo_s=0, grace_s=0)
+    assert dict(plan.kept) == {"repeated": "a history repeats lines of it"}
+    assert [one.item_id for one in plan.collect] == ["other"]
 
 
 async def test_a_removal_that_was_cut_short_is_finished_by_the_next_writer() -> None:
