@@ -68,6 +68,13 @@ def test_what_was_never_sent_saves_being_written() -> None:
     assert found.saved_usd == pytest.approx(960 * 1.25 * UNIT)
 
 
+def test_an_eviction_after_the_last_call_has_saved_and_cost_nothing_yet() -> None:
+    activity = told(*BEGINNING[:3], bill(0, 1), result(1, 1_000), replaced("call_1", 40), prices=PRICES)
+    life = activity.items["call_1"]
+    found = worth(activity, life, life.events[0])
+    assert (found.calls, found.saved_tokens, found.saved_usd, found.rewritten_tokens) == (0, 0, 0.0, 0)
+
+
 def test_nothing_is_saved_once_it_is_back_and_no_dollars_are_known_without_prices() -> None:
     restored = Restored(item_id="call_1", reason="asked")
     activity = told(*BEGINNING, stored_record(), replaced("call_1", 40), asked(3), restored, asked(4), asked(5))
