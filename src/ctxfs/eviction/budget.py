@@ -144,8 +144,7 @@ class Calibration:
     how many counted tokens prompts differed from those before, whatever was evicted in between, and by how many billed
     ones, newest last. By them a change is billed ``rate`` for each counted token, and ``besides`` tokens, from the
     smallest of them to the largest. ``least_ratio``: billed tokens per counted one, in the prompt that had the fewest
-    of them. ``is_billed``: False if the last prompt was refused, so that ``base_real`` is what the refusal says of it,
-    or an estimate.
+    of them.
     """
 
     model: str = ""
@@ -156,7 +155,6 @@ class Calibration:
     rate: float = 0.0
     besides: float = 0.0
     least_ratio: float = inf
-    is_billed: bool = True
 
     @property
     def factor(self) -> float:
@@ -168,12 +166,12 @@ class Calibration:
     def observed(self, *, model: str, counted: int, real: int) -> "Calibration":
         """Learn from one call: a prompt of ``counted`` tokens was billed as ``real``. Another model starts over."""
         before = self if model == self.model else Calibration(model=model)
-        ratio = real / counted if counted else inf
-        least_ratio = min(before.least_ratio, ratio) if ratio >= _PLAUSIBLE[0] else before.least_ratio
-        based = replace(before, base_real=real, base_counted=counted, least_ratio=least_ratio, is_billed=True)
+        ratio = max(_PLAUSIBLE[0], real / counted) if counted else inf
+        least_ratio = min(before.least_ratio, ratio)
+        based = replace(before, base_real=real, base_counted=counted, least_ratio=least_ratio)
         change = counted - self.base_counted
         billed = real - self.base_real
-        if before is not self or not self.is_billed or not self._is_plausible(change, billed):
+        if before is not self or not self._is_plausible(change, billed):
             return based
         if change >= _MIN_SAMPLE_TOKENS:
             based = replace(based, ratios=(*self.ratios, billed / change)[-_SAMPLES:])
@@ -184,10 +182,6 @@ class Calibration:
         most_rate = min(based.least_ratio, based.factor + _ROUNDING)
         rate, besides = _line(changes, most_rate)
         return replace(based, changes=changes, rate=rate, besides=besides)
-
-    def refused(self, counted: int, *, real: int) -> "Calibration":
-        """A prompt of ``counted`` tokens was refused as too long: it is taken to have ``real`` tokens."""
-        return replace(self, base_real=real, base_counted=counted, is_billed=False)
 
     def _is_plausible(self, change: int, billed: int) -> bool:
         """Whether the bill is the tokenizer's: a provider that injected or dropped something says nothing about it."""
@@ -227,9 +221,7 @@ class Calibration:
         if self.changes:
             change = max(self._most, ceil((room + abs(self.besides)) / _PLAUSIBLE[0]))
         too_many = self.base_counted + change + 1
-        # The last prompt itself is known exactly, and so to be less than one that is a little smaller is estimated at.
-        fits = self.base_counted if real >= self.base_real else 0
-        return max(0, bisect_right(range(too_many), real, lo=fits, key=self.estimate) - 1)
+        return max(0, bisect_right(range(too_many), real, key=self.estimate) - 1)
 
     @property
     def _least(self) -> int:
