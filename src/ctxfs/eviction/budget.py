@@ -1,11 +1,9 @@
 """How much fits and how much there is: the model's window, and an estimate corrected by real usage. Pure."""
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import accumulate, combinations
-from math import ceil, inf
+from math import ceil, floor
 from statistics import median
 from types import MappingProxyType
 
@@ -21,8 +19,6 @@ _SAMPLES = 15
 _MIN_SAMPLE_TOKENS = 200
 _ROUNDING = 1 / _MIN_SAMPLE_TOKENS
 _PLAUSIBLE = (0.5, 3.0)
-_LEAST_APART_TOKENS = 50
-"""Changes that differ by less say nothing about the rate: whole numbers make it wrong by up to 4 %."""
 
 
 @names_settings()
@@ -107,54 +103,18 @@ def _prior(model: str) -> float:
     return next((prior for start, prior in _PRIORS.items() if model.startswith(start)), _DEFAULT_PRIOR)
 
 
-def _weighted_median(values: Iterable[tuple[float, int]]) -> float:
-    """The value up to which half of the weight is; each value has its weight beside it."""
-    ordered = sorted(values)
-    weights = list(accumulate([weight for _, weight in ordered]))
-    return ordered[bisect_left(weights, weights[-1] / 2)][0]
-
-
-def _line(changes: Sequence[tuple[int, int]], most_rate: float) -> tuple[float, float]:
-    """What changes were billed, each given as counted and billed: a rate for a counted token, and tokens besides.
-
-    A call adds messages, and with each of them what the wire puts around it, which is billed and not counted. Evictions
-    in the same call free counted tokens, and nothing of that. If calls add about as many messages as those before, it
-    is the same for each call.
-
-    The rate is the median of those between each two changes, weighted by how far these are apart, so that a call with
-    much or little around its messages does not move it (Theil and Sen's estimator). It is at most ``most_rate``, since
-    what is billed besides the tokens is never below 0, and exactly that where all changes have the same size.
-    """
-    apart: list[tuple[float, int]] = []
-    for (counted, billed), (other_counted, other_billed) in combinations(changes, 2):
-        distance = abs(other_counted - counted)
-        if distance >= _LEAST_APART_TOKENS:
-            apart.append(((other_billed - billed) / (other_counted - counted), distance))
-    rate = _weighted_median(apart) if apart else most_rate
-    rate = max(_PLAUSIBLE[0], min(rate, most_rate))
-    return rate, median([billed - rate * counted for counted, billed in changes])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """Our count compared with what the provider billed, for one model.
 
     ``base_real`` is the last billed prompt, ``base_counted`` our count of the same prompt; both 0 before the first
-    call. ``ratios``: billed tokens per counted token, for what was added between calls, newest last. ``changes``: by
-    how many counted tokens prompts differed from those before, whatever was evicted in between, and by how many billed
-    ones, newest last. By them a change is billed ``rate`` for each counted token, and ``besides`` tokens, from the
-    smallest of them to the largest. ``least_ratio``: billed tokens per counted one, in the prompt that had the fewest
-    of them.
+    call. ``ratios``: billed tokens per counted token, for what was added between calls, newest last.
     """
 
     model: str = ""
     base_real: int = 0
     base_counted: int = 0
     ratios: tuple[float, ...] = ()
-    changes: tuple[tuple[int, int], ...] = ()
-    rate: float = 0.0
-    besides: float = 0.0
-    least_ratio: float = inf
 
     @property
     def factor(self) -> float:
@@ -165,29 +125,16 @@ class Calibration:
 
     def observed(self, *, model: str, counted: int, real: int) -> "Calibration":
         """Learn from one call: a prompt of ``counted`` tokens was billed as ``real``. Another model starts over."""
-        before = self if model == self.model else Calibration(model=model)
-        ratio = max(_PLAUSIBLE[0], real / counted) if counted else inf
-        least_ratio = min(before.least_ratio, ratio)
-        based = replace(before, base_real=real, base_counted=counted, least_ratio=least_ratio)
-        change = counted - self.base_counted
-        billed = real - self.base_real
-        if before is not self or not self._is_plausible(change, billed):
-            return based
-        if change >= _MIN_SAMPLE_TOKENS:
-            based = replace(based, ratios=(*self.ratios, billed / change)[-_SAMPLES:])
-        if not self.base_real:  # the first prompt is no change: all that every call has besides is in its bill
-            return based
-        changes = (*self.changes, (change, billed))[-_SAMPLES:]
-        # A token is never billed more than a prompt or a change as a whole, which has more in it.
-        most_rate = min(based.least_ratio, based.factor + _ROUNDING)
-        rate, besides = _line(changes, most_rate)
-        return replace(based, changes=changes, rate=rate, besides=besides)
-
-    def _is_plausible(self, change: int, billed: int) -> bool:
-        """Whether the bill is the tokenizer's: a provider that injected or dropped something says nothing about it."""
-        if abs(change) < _MIN_SAMPLE_TOKENS:
-            return abs(billed - self.factor * change) < _MIN_SAMPLE_TOKENS
-        return _PLAUSIBLE[0] <= billed / change <= _PLAUSIBLE[1]
+        if model != self.model:
+            return Calibration(model=model, base_real=real, base_counted=counted)
+        grown = counted - self.base_counted
+        ratios = self.ratios
+        if grown >= _MIN_SAMPLE_TOKENS:
+            ratio = (real - self.base_real) / grown
+            # A provider that injected or dropped something says nothing about the tokenizer.
+            if _PLAUSIBLE[0] <= ratio <= _PLAUSIBLE[1]:
+                ratios = (*ratios, ratio)[-_SAMPLES:]
+        return replace(self, base_real=real, base_counted=counted, ratios=ratios)
 
     def estimate(self, counted: int) -> int:
         """The provider's tokens for a prompt of ``counted``: those of the last bill, plus an estimate of the changes.
@@ -196,42 +143,22 @@ class Calibration:
         numbers, so each ratio may be off by one token of the smallest sample.
         """
         change = counted - self.base_counted
-        if not self.changes or not change:  # the same prompt is billed the same
-            return max(0, self.base_real + ceil(self._more(change)))
-        near = min(max(change, self._least), self._most)
-        seen = self.besides + self.rate * near + _ROUNDING * abs(near) + 1
-        return max(0, self.base_real + ceil(seen + self._more(change - near)))
-
-    def _more(self, change: int) -> float:
-        """The most that a change is billed, by the rates alone."""
-        return change * (self._added_factor if change >= 0 else self._removed_factor)
+        return max(0, self.base_real + ceil(change * (self._added_factor if change >= 0 else self._removed_factor)))
 
     def at_least(self, counted: int) -> int:
         """Like ``estimate``, but a lower bound: a prompt of ``counted`` tokens has at least this many."""
         change = counted - self.base_counted
         factor = self.factor if self.ratios else min(1.0, self.factor)
-        sure = self.base_real + ceil(change * (factor if change >= 0 else max(factor, self._base_factor)))
-        return min(max(0, sure), self.estimate(counted))
+        return max(0, self.base_real + ceil(change * (factor if change >= 0 else max(factor, self._base_factor))))
 
     def counted_for(self, real: int) -> int:
         """The largest count whose ``estimate`` is at most ``real``; 0 if there is none."""
-        # No rate is below the least plausible one, so that this change is billed more than there is room for.
-        room = max(0, real - self.base_real)
-        change = ceil(room / _PLAUSIBLE[0])
-        if self.changes:
-            change = max(self._most, ceil((room + abs(self.besides)) / _PLAUSIBLE[0]))
-        too_many = self.base_counted + change + 1
-        return max(0, bisect_right(range(too_many), real, key=self.estimate) - 1)
-
-    @property
-    def _least(self) -> int:
-        """The smallest change that was seen, in counted tokens."""
-        return min([counted for counted, _ in self.changes])
-
-    @property
-    def _most(self) -> int:
-        """The largest change that was seen, in counted tokens."""
-        return max([counted for counted, _ in self.changes])
+        change = real - self.base_real
+        factor = self._added_factor if change >= 0 else self._removed_factor
+        counted = max(0, self.base_counted + floor(change / factor)) if factor > 0 else 0
+        while counted and self.estimate(counted) > real:  # at most once: the division was rounded
+            counted -= 1
+        return counted
 
     @property
     def _base_factor(self) -> float:
@@ -245,6 +172,5 @@ class Calibration:
 
     @property
     def _removed_factor(self) -> float:
-        """The least that each removed counted token frees: no more than it was billed in any prompt."""
-        billed = min(self._base_factor, self.least_ratio)
-        return min(self.factor - _ROUNDING, billed) if self.ratios else billed
+        """The least that each removed counted token frees; without observations, what it was billed at."""
+        return min(self.factor - _ROUNDING, self._base_factor) if self.ratios else self._base_factor
