@@ -306,3 +306,11 @@ def test_clearing_keeps_the_last_results_and_never_goes_back() -> None:
         assert all(still for was, still in zip(before, after, strict=False) if was)
         assert not any(after[-2:])
     assert len({sum(one) for one in cleared}) < 7, "it clears in batches"
+
+
+def test_a_file_of_tasks_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the tasks in .*none\.jsonl cannot be read: No such file or directory$"):
+        read_tasks(tmp_path / "none.jsonl")
+    (tmp_path / "latin.jsonl").write_bytes(b"\xe9\n")
+    with pytest.raises(ConfigError, match=r"the tasks in .*latin\.jsonl are not UTF-8"):
+        read_tasks(tmp_path / "latin.jsonl")

@@ -52,9 +52,15 @@ def in_columns(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: 
     widths = [max(cell_len(header), *(cell_len(row[n]) for row in shown)) for n, header in enumerate(headers)]
     if on_terminal():
         room = shutil.get_terminal_size().columns
-        most = [room if name in right else room // 2 if name in _IDS else room // 4 for name in headers]
-        widths = fitting(widths, most, room)
+        widths = fitting(widths, [_most(name, right, room) for name in headers], room)
     return [_line(row, widths, headers, right) for row in (headers, *shown)]
+
+
+def _most(header: str, right: Sequence[str], room: int) -> int:
+    """What a column gets at most where not all fit: a number is never cut, and an id less than other texts."""
+    if header in right:
+        return room
+    return room // 2 if header in _IDS else room // 4
 
 
 def fitting(widths: Sequence[int], most: Sequence[int], room: int) -> list[int]:

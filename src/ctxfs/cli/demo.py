@@ -257,7 +257,7 @@ def _is_preview(event: Evicted) -> bool:
 
 
 def _table(calls: Sequence[Call]) -> Text:
-    """A line for each call; those that read back are marked."""
+    """A line for each call. A call that reads something back is in another colour."""
     headers = ("call", "the model asks for", "context", "without", "left before, tokens")
     rows = [(str(call.number), _asked(call), f"{call.tokens:,}", f"{call.without:,}", _left(call)) for call in calls]
     header, *lines = in_columns(headers, rows, right=("call", "context", "without"))

@@ -210,7 +210,7 @@ async def offload_tool_results(
             if not _is_listed(tool_use_id, text):
                 due.append((place, tool_use_id, text))
     changed = list(messages)
-    for number in {number for (number, _), _, _ in due}:
+    for number in {place[0] for place, _, _ in due}:
         changed[number] = _copied(messages[number])
 
     names = _ListedNames()

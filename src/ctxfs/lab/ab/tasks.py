@@ -61,8 +61,10 @@ def read_tasks(path: Path) -> list[Task]:
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"the tasks in {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the tasks in {path} are not UTF-8: {error}") from error
     tasks = []
     for number, line in enumerate(lines, 1):
         if line.strip():

@@ -186,7 +186,7 @@ class _Kept:
             self.add(item_id, why)
 
     def add_item(self, item: ContextItem, own: str, named: str) -> None:
-        """Keep the content of an item, for the reason ``own``, and those that it repeats or names, for ``named``."""
+        """Keep an item's content for the reason ``own``, and the contents that it repeats or names for ``named``."""
         self.add(item.id, own)
         if item.source is not None:
             self.add(item.source.item_id, named)

@@ -1,4 +1,4 @@
-"""What is in the context now, how large and how old, what left it, and the model's notes: one bounded block."""
+"""The state of a context in one bounded block: what is in it, what was evicted, and the model's notes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
