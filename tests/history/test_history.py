@@ -819,6 +819,53 @@ def test_processes_that_write_at_the_same_time_decide_once(tmp_path: Path) -> No
     assert sorted(decided) == sorted(set(decided))
 
 
+class Overtaken:
+    """A counter; before it counts a text with ``word`` for the first time, another process decides something."""
+
+    def __init__(self, word: str, decides: Callable[[], object]) -> None:
+        self.word = word
+        self.decides = decides
+        self.is_done = False
+
+    def count(self, text: str) -> int:
+        if self.word in text and not self.is_done:
+            self.is_done = True
+            self.decides()
+        return len(text) // 4
+
+
+def two_logs() -> list[Part]:
+    """Two calls of one reply, and a large result of each."""
+    logs = ["".join(f"line {i} of {name}\n" for i in range(9_000)) for name in ("first.log", "second.log")]
+    calls = [Part("call", {"n": n}, ("c", n), f"log{n}", "Bash") for n in range(2)]
+    results = [Part("result", log, ("o", n), f"log{n}", "Bash") for n, log in enumerate(logs)]
+    return [Part("user", "go", "u"), *calls, *results]
+
+
+def test_a_result_is_previewed_even_if_another_process_decides_first(tmp_path: Path) -> None:
+    shown = two_logs()
+    with History("s", root_path=tmp_path) as other:
+        counter = Overtaken("second.log", lambda: other.rewrite(shown[:-1]))
+        with History("s", root_path=tmp_path, counter=counter) as history:
+            edits = history.rewrite(shown)
+            assert counter.is_done
+            assert set(edits) == {("o", 0), ("o", 1)}
+            assert history.rewrite(shown) == edits
+
+
+def test_the_window_is_guarded_even_if_another_process_decides_first(tmp_path: Path) -> None:
+    compaction = SelectiveCompaction(rules={ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1)})
+    guarded: dict[str, Any] = {"root_path": tmp_path, "pricing": None, "window": Window(8_000, compaction=compaction)}
+    with History("alone", **guarded, counter=Overtaken("line", lambda: None)) as history:
+        alone = history.rewrite(conversation(8))
+        assert len(alone) == 7
+    with History("s", root_path=tmp_path) as other:
+        counter = Overtaken("line", lambda: other.rewrite(two_logs(), branch="b"))
+        with History("s", **guarded, counter=counter) as history:
+            assert set(history.rewrite(conversation(8))) == set(alone)
+            assert counter.is_done
+
+
 def test_a_session_that_was_removed_is_said_to_be_so(tmp_path: Path) -> None:
     history = History("s", root_path=tmp_path, **KEEP_ONE)
     history.rewrite(conversation(1))

@@ -128,7 +128,7 @@ class Reduction:
     _tokens_before: int | None = None
     _counted: int = 0
     _steps: list[str] = field(default_factory=list)
-    _trying: str | None = None
+    _trying: tuple[str, Callable[[View], Step | None]] | None = None
     _stages: deque[tuple[str, Callable[[View], Step | None]]] = field(default_factory=deque)
     _prompts: Iterator[int] | None = None
 
@@ -153,14 +153,20 @@ class Reduction:
         if answer is not None:
             return self._answered(view, answer)
         if self._trying is not None and view.counted_tokens < self._counted:
-            self._steps.append(self._trying)
+            self._steps.append(self._trying[0])
         self._counted = view.counted_tokens
         while self._stages:
-            self._trying, stage = self._stages.popleft()
-            step = stage(view)
+            self._trying = self._stages.popleft()
+            step = self._trying[1](view)
             if step is not None:
                 return step
         return self._end(view)
+
+    def again(self) -> None:
+        """Take the last step once more: it was not carried out, since the context had changed meanwhile."""
+        assert self._trying is not None
+        self._stages.appendleft(self._trying)
+        self._trying = None
 
     def _end(self, view: View) -> Done | Overflow:
         before = self._tokens_before or 0

@@ -127,8 +127,7 @@ class HistoryCore:
             kept.overhead_tokens = overhead_tokens
             kept.failed = False
             if can_read:
-                self._decide(kept, self._previews(view, tools))
-                self._decide(kept, view.transcript.plan())
+                self._decide_due(kept, tools)
                 kept.overflow = self._reduced(kept, kept.controller.fit(kept.counted_tokens, self.counting))
             messages = tuple([item.message for item in view.transcript.items.values()])
             kept.marks.sent(messages, spare=view.transcript.before_next_eviction())
@@ -343,35 +342,39 @@ class HistoryCore:
         self._branches[name] = kept
         return kept
 
-    def _decide(self, kept: Branch, plan: Plan) -> None:
+    def _decide_due(self, kept: Branch, tools: Collection[str]) -> None:
+        """Make durable what is due: previews of new results, then evictions by price; ``tools``: see ``rewrite``."""
+        view = kept.view
+        for _ in range(_TRIES):
+            if self._decide(kept, self._previews(view, tools)) and self._decide(kept, view.transcript.plan()):
+                return
+
+    def _decide(self, kept: Branch, plan: Plan) -> bool:
         """Make the evictions of ``plan`` durable, all of them in one write.
 
-        There are two other cases. Another process may have decided something in the meantime: then what is due is
-        planned again. Or the write may fail: then each eviction is tried alone, since one that cannot be stored must
-        not hold back the others. In a session that another process keeps locked, each would fail, too.
+        False: another process had decided something first. That is taken in, and the rest has to be planned again.
+
+        If the write fails, each eviction is tried alone, since one that cannot be stored must not hold back the others.
+        In a session that another process keeps locked, each would fail, too.
         """
-        for _ in range(_TRIES):
-            if not plan.offloads:
-                return
-            if _log.isEnabledFor(logging.DEBUG):
-                _log.debug("session %s: planned: %s", self.fs.session_id, plan.explain())
-            decision = kept.view.decision(plan)
-            try:
-                is_written = self._write(decision)
-            except (StorageError, SessionLocked) as error:
-                kept.failed = True
-                if len(plan.offloads) == 1 or isinstance(error, SessionLocked):
-                    self._tell_failed(decision, error)
-                else:
-                    for step in plan.offloads:
-                        self._decide(kept, Plan(offloads=(step,)))
-                return
-            kept.view.follow()
-            if is_written:
-                self._tell_decided(decision)
-                self._warn_of_keep_recent(kept)
-                return
-            plan = kept.view.transcript.plan()
+        if not plan.offloads:
+            return True
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("session %s: planned: %s", self.fs.session_id, plan.explain())
+        decision = kept.view.decision(plan)
+        try:
+            is_written = self._write(decision)
+        except (StorageError, SessionLocked) as error:
+            kept.failed = True
+            if len(plan.offloads) == 1 or isinstance(error, SessionLocked):
+                self._tell_failed(decision, error)
+                return True
+            return all(self._decide(kept, Plan(offloads=(step,))) for step in plan.offloads)
+        kept.view.follow()
+        if is_written:
+            self._tell_decided(decision)
+            self._warn_of_keep_recent(kept)
+        return is_written
 
     def _warn_of_keep_recent(self, kept: Branch) -> None:
         """Log, once, that keep-recent costs more than never evicting."""
@@ -426,11 +429,14 @@ class HistoryCore:
 
     def _reduced(self, kept: Branch, reduction: Reduction | None) -> ContextOverflow | None:
         """Replace more, as ``reduction`` says; return an error if the history cannot be made to fit its window."""
+        tries = _TRIES
         while reduction is not None:
             step = reduction.next_step(kept.seen())
             match step:
                 case Plan():
-                    self._decide(kept, step)
+                    if not self._decide(kept, step) and tries:
+                        tries -= 1
+                        reduction.again()
                 case Done():
                     kept.controller.settled(step)
                     return None
