@@ -68,6 +68,13 @@ def test_what_no_rule_keeps_is_forgotten() -> None:
     assert forgotten(keep_last=1, running=("year",)).keys() == {"week", "month"}
 
 
+def test_a_rule_that_keeps_none_is_a_rule() -> None:
+    every = {"new", "week", "month", "year"}
+    assert forgotten(keep_last=0).keys() == every
+    assert forgotten(keep_within_s=0).keys() == every
+    assert forgotten(keep_last=0, keep_tags=("keep",)).keys() == every - {"month"}
+
+
 def test_rules_that_select_must_all_hold() -> None:
     assert forgotten(older_than_s=20 * DAY) == {"month": "unchanged for 30d", "year": "unchanged for 365d"}
     assert forgotten(larger_than_bytes=99).keys() == {"new", "week", "month"}

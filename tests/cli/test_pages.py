@@ -118,7 +118,7 @@ def test_the_keys_are_those_that_the_page_names(
 
 
 @pytest.mark.service
-def test_the_readme_prints_what_it_says(tmp_path: Path) -> None:
+def test_the_readmes_program_evicts_and_previews_as_it_says(tmp_path: Path) -> None:
     program, without_a_key = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[:2]
     imports, line = without_a_key.split("\n\n")
     scripted = re.sub(r"(?m)^    llm = .*\n", f"    {line}", program)
@@ -132,6 +132,9 @@ def test_the_readme_prints_what_it_says(tmp_path: Path) -> None:
         timeout=HANGS_S,
     )
     assert (done.stdout, done.stderr) == ("None has.\n", "")
+    explained = json.loads(ctxfs("explain", "last", "--json", "--root", str(tmp_path / ".agent" / "context")))
+    why = [item["why"].partition(":")[0] for item in explained["items"] if item["item_type"] == "tool_result"]
+    assert why == ["evicted", "evicted", "previewed"]
 
 
 @pytest.mark.service

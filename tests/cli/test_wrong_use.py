@@ -70,7 +70,11 @@ def ctxfs(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
         (("sessions", "-n", "few"), "'-n': use a whole number: see"),
         (("view", "--port", "99999"), "'--port': use 65535 or less: see"),
         (("sessions", "--since", "noon"), "2026-11-23 or yesterday"),
-        (("export", "s"), "missing argument 'FILE'"),
+        (("export", "s"), "FILE is missing: see"),
+        (("grep", "--all"), "PATTERN is missing: see"),
+        (("ls", "s", "--jsn"), "no such option: --jsn: did you mean --json?: see"),
+        (("replay", "--format", "x", "f"), "no such option: --format: see"),
+        (("forget", "s", "--keep-last", "0"), "give forget sessions or rules, not both"),
     ],
 )
 def test_wrong_use_says_what_to_do(ctxfs: Run, arguments: tuple[str, ...], said: str) -> None:

@@ -19,6 +19,7 @@ from ctxfs.cli.commands import COMMANDS, COMPLETE_VARIABLE, GROUPS, SUBCOMMANDS
 from ctxfs.cli.lines import to_stderr, wrapped
 from ctxfs.cli.pager import paged
 from ctxfs.errors import ArchiveError, ContentGone, CorruptContent, CorruptJournal, CtxfsError, NotStored
+from ctxfs.errors.spelling import nearest
 from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.version import VERSION_LINE
 
@@ -54,6 +55,11 @@ class Shell(StrEnum):
 
 class _Command(TyperCommand):
     """A command that refuses an option where a value is expected: ``--root --json`` lacks a directory."""
+
+    @override
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Name the arguments; newer versions of typer put those that are required in braces."""
+        return [re.sub(r"^\{(.*)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
 
     @override
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -280,12 +286,26 @@ def _usage(error: Any) -> str:
     if error.ctx is not None and error.ctx.parent is None and getattr(error, "option_name", None) in _OF_COMMANDS:
         return f"{error.option_name} goes after the command, as in `ctxfs ls last --root DIR`: see `ctxfs --help`"
     message = " ".join(error.format_message().split()).rstrip(".").replace(": Value error, ", ": ")
+    kind = type(error).__name__
     argument = getattr(getattr(error, "param", None), "metavar", None)
-    if type(error).__name__ == "MissingParameter" and argument in _WHERE:
-        message = f"{argument} is missing: {_WHERE[argument]}"
+    if kind == "NoSuchOption":
+        message = f"no such option: {error.option_name}{_option_meant(error)}"
+    if kind == "MissingParameter" and argument is not None:
+        argument = argument.split()[-1]  # of "[SESSION] PATTERN"
+        where = f": {_WHERE[argument]}" if argument in _WHERE else ""
+        message = f"{argument} is missing{where}"
     for said, better in _BOUNDS:
         message = said.sub(better, message)
     command = error.ctx.command_path if error.ctx is not None else "ctxfs"
-    if not message.startswith(tuple(_WHERE)):
+    if not message.startswith(str(argument)):
         message = f"{message[:1].lower()}{message[1:]}"
     return f"{message}: see `{command} --help`"
+
+
+def _option_meant(error: Any) -> str:
+    """The option that was meant; its dashes alone make no option like another."""
+    if error.ctx is None:
+        return ""
+    names = {name.lstrip("-"): name for option in error.ctx.command.params for name in option.opts if name[:2] == "--"}
+    meant = nearest(error.option_name.lstrip("-"), names)
+    return "" if meant is None else f": did you mean {names[meant]}?"

@@ -56,7 +56,7 @@ def du(
         By | None,
         typer.Option("--by", help="What to sum up by (default: session; for one session: tool).", show_default=False),
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="At most N lines.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N lines.")] = None,
     root: Root = None,
     store: StoreUrl = None,
     as_json: AsJson = False,

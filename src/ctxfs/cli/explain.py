@@ -42,7 +42,7 @@ _Session = Annotated[
 _Item = Annotated[
     str | None,
     typer.Argument(
-        metavar="[ITEM]",
+        metavar="ITEM",
         autocompletion=known_items,
         help="An item's id, or the beginning of one: only this item, with all that happened to it.",
         show_default=False,

@@ -25,7 +25,7 @@ from ctxfs.text import figures
 _Named = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[SESSION]...",
+        metavar="SESSION",
         autocompletion=known_sessions,
         help="Ids of sessions, beginnings of ids, or 'last'; rules choose among all sessions if left out.",
     ),
@@ -46,7 +46,9 @@ _NO_RULES = {field.name: field.default for field in fields(ForgetPolicy)}
 def forget(
     sessions: _Named = None,
     *,
-    keep_last: Annotated[int, typer.Option("--keep-last", min=0, metavar="N", help="Keep the newest N.")] = 0,
+    keep_last: Annotated[
+        int | None, typer.Option("--keep-last", min=0, metavar="N", help="Keep the newest N; 0 keeps none.")
+    ] = None,
     keep_within: Annotated[
         float | None,
         typer.Option(
@@ -84,7 +86,7 @@ def forget(
     stores = stores_of(place)
     rules: dict[str, Any] = {
         "keep_last": keep_last,
-        "keep_within_s": keep_within or 0.0,
+        "keep_within_s": keep_within,
         "keep_tags": tuple(keep_tag or ()),
         "older_than_s": older_than,
         "larger_than_bytes": larger_than,

@@ -18,7 +18,7 @@ _CLAUDE_CODE_SESSION = "CLAUDE_CODE_SESSION_ID"
 _Session = Annotated[
     str | None,
     typer.Argument(
-        metavar="[SESSION]",
+        metavar="SESSION",
         autocompletion=known_sessions,
         help="A session's id, the beginning of one, or 'last' for the newest.",
         show_default=False,

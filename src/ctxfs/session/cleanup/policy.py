@@ -24,11 +24,11 @@ class ForgetPolicy:
 
     """
 
-    keep_last: int = 0
-    """Keep this many of the newest sessions; 0 keeps none for that reason."""
+    keep_last: int | None = None
+    """Keep this many of the newest sessions. None: no such rule. 0 is a rule that keeps none."""
 
-    keep_within_s: float = 0.0
-    """Keep sessions that changed within this many seconds; 0 keeps none for that reason."""
+    keep_within_s: float | None = None
+    """Keep sessions that changed within this many seconds. None: no such rule. 0 is a rule that keeps none."""
 
     keep_tags: tuple[str, ...] = ()
     """Keep sessions with one of these tags."""
@@ -46,16 +46,16 @@ class ForgetPolicy:
     """Forget no more than is needed until all sessions together take at most this many bytes; None: no such limit."""
 
     def __post_init__(self) -> None:
-        require_int("keep_last", self.keep_last, at_least=0)
-        require_number("keep_within_s", self.keep_within_s, at_least=0)
-        for name in ("older_than_s", "larger_than_bytes", "max_size_bytes"):
+        if self.keep_last is not None:
+            require_int("keep_last", self.keep_last, at_least=0)
+        for name in ("keep_within_s", "older_than_s", "larger_than_bytes", "max_size_bytes"):
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name), at_least=0)
         for name in ("keep_tags", "tags"):
             if not isinstance(getattr(self, name), tuple):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}: use a tuple of texts")
-        bounds = (self.older_than_s, self.larger_than_bytes, self.max_size_bytes)
-        if not (self.keep_last or self.keep_within_s or self.keep_tags or self.tags) and bounds == (None, None, None):
+        measures = (self.keep_last, self.keep_within_s, self.older_than_s, self.larger_than_bytes, self.max_size_bytes)
+        if not (self.keep_tags or self.tags) and all(measure is None for measure in measures):
             raise ConfigError(
                 "no rule says what to forget: give one, such as keep_last (--keep-last 20) "
                 "or older_than_s (--older-than 30d)"
@@ -141,9 +141,9 @@ def _why_kept(  # noqa: PLR0911 - one for each rule
         return "an agent writes to it"
     if session.error is not None:
         return "it cannot be read: look at it, or `ctxfs forget SESSION`"
-    if place < policy.keep_last:
+    if policy.keep_last is not None and place < policy.keep_last:
         return f"it is one of the last {policy.keep_last}"
-    if age_s < policy.keep_within_s:
+    if policy.keep_within_s is not None and age_s < policy.keep_within_s:
         return f"it changed within {_span(policy.keep_within_s)}"
     if not tags.isdisjoint(policy.keep_tags):
         return f"it has a tag of {', '.join(policy.keep_tags)}"
