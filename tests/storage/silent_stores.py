@@ -3,7 +3,9 @@
 What becomes of one write is chosen; then the store is well again, or away until it is said to be back.
 """
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,7 +17,7 @@ from ctxfs.storage.local import LocalStore
 from ctxfs.storage.local_sessions import LocalSessions
 from ctxfs.storage.memory import MemoryDisk, MemorySessions, MemoryStore
 from ctxfs.storage.sessions import SessionStores
-from ctxfs.stores import ObjectSessions
+from ctxfs.stores import ObjectSessions, ObjectStore
 from storage.buckets import Fate, MemoryBucket
 
 __all__ = ["PLACES", "Line", "place"]
@@ -34,6 +36,28 @@ class Line:
     breaks: bool = False
     writes: int = 0
     away: bool = False
+    late_s: float = 0
+
+    def break_next(self, fate: Literal["lost", "answer lost"]) -> None:
+        """Let the next write meet ``fate``, and then be away."""
+        self.at = self.writes + 1
+        self.fate = fate
+        self.breaks = True
+
+    def is_back_after(self, seconds: float) -> None:
+        """Be well again, so much later by the clock of all machines."""
+        self.away = False
+        self.late_s += seconds
+
+    @contextmanager
+    def on_the_server(self) -> Iterator[None]:
+        """What is stored can be read, whether or not the store is away."""
+        away = self.away
+        self.away = False
+        try:
+            yield
+        finally:
+            self.away = away
 
     def meets(self) -> Fate:
         """What the next write meets."""
@@ -116,7 +140,21 @@ class _SilentBucket(MemoryBucket):
         super()._read(kind, key)
 
 
-PLACES = ("memory", "a directory", "a bucket")
+class _LeasedSessions(ObjectSessions):
+    """A writer that did not release a session keeps it for half a minute."""
+
+    def __init__(self, line: Line) -> None:
+        self._silent = _SilentBucket(line)
+        self._line = line
+        super().__init__(self._silent, url="s3://leased")
+
+    def store(self, session_id: str) -> ObjectStore:
+        return ObjectStore(
+            self._silent, session_id, ttl_s=30, give_up_s=0, clock=lambda: time.time() + self._line.late_s
+        )
+
+
+PLACES = ("memory", "a directory", "a bucket", "a leased bucket")
 
 
 def place(kind: str, line: Line, root: Path) -> SessionStores:
@@ -126,5 +164,7 @@ def place(kind: str, line: Line, root: Path) -> SessionStores:
             return _MemoryPlace(line)
         case "a directory":
             return _DirectoryPlace(line, root)
+        case "a leased bucket":
+            return _LeasedSessions(line)
         case _:
             return ObjectSessions(_SilentBucket(line), url="s3://silent", ttl_s=0, give_up_s=0)
