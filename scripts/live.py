@@ -10,11 +10,12 @@ Ten calls go through ``ChatOpenAI`` with a ``Context``, ten through OpenAI's SDK
 proxy. After each reply a tool is called and a log is its result, so that every request is the same whatever the model
 wrote. The newest four logs stay: from the sixth call on one more has left each time.
 
-Each call's prompt is predicted as the ledger does it: the last bill, plus the change in our own count, at the rate of
-the bills before. The first three calls teach the rate, all others are judged. Exit code 1 if something is wrong.
+Each call's prompt is predicted as the ledger does it: the last bill, plus the change in our own count, at what such
+changes were billed before. The first three calls teach that, all others are judged. Exit code 1 if something is wrong.
 """
 
 import argparse
+import json
 import os
 import shutil
 import socket
@@ -46,7 +47,7 @@ ENVIRONMENT = ROOT / ".venv-frameworks" / "live"
 CALLS = 10
 """Of each way."""
 TAUGHT = 3
-"""The first calls, from whose bills the rate is learned."""
+"""The first calls, from whose bills the ledger learns."""
 KEPT = 4
 """The newest logs, which stay."""
 GONE = CALLS - 1 - KEPT
@@ -136,6 +137,8 @@ async def by_context(server: Server, root: Path) -> str:
     client = ChatOpenAI(server.model, api_key=server.key, base_url=server.url, max_tokens=REPLY_TOKENS)
     tools = tuple(ToolSchema(name=n, description=d, input_schema=PARAMETERS) for n, d in DESCRIPTIONS.items())
     async with Context(root_path=root, **SETTINGS) as context:
+        schemas = [f"{tool.name}{tool.description}{json.dumps(tool.input_schema)}" for tool in tools]
+        context.overhead_tokens = context.counter.count("".join(schemas))
         await context.add(UserMessage(TASK))
         for number in range(CALLS):
             await context.evict()

@@ -1,11 +1,13 @@
 """The budget's arithmetic, and an estimate that real usage keeps honest."""
 
+from math import ceil
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctxfs.errors import ConfigError
-from ctxfs.eviction.budget import Budget, Calibration
+from ctxfs.eviction.budget import BilledChange, Budget, Calibration
 
 
 @pytest.mark.parametrize(
@@ -122,3 +124,128 @@ def test_a_steady_provider_is_predicted_within_one_percent(factor: float, overhe
     more = counted + 1000
     assert value.estimate(more) == pytest.approx(overhead + factor * more, rel=0.01, abs=20)
     assert value.counted_for(value.estimate(more)) == pytest.approx(more, abs=2)
+
+
+def played(
+    calls: list[tuple[int, int]], *, rate: float, per_message: float, base_tokens: int, messages: int = 2
+) -> list[tuple[bool, float]]:
+    """Play calls against a server that bills ``rate`` for each counted token, and something for each message.
+
+    A call adds ``messages`` with some tokens, and may evict others before them: nothing of a message but its content
+    leaves. Return for each call, once five have taught the rate, whether it evicted, and by what share its prediction
+    is off.
+    """
+    value = Calibration(model="m")
+    counted, sent = base_tokens, 1
+    offs: list[tuple[bool, float]] = []
+    for number, (added, evicted) in enumerate([(0, 0), *calls]):
+        if number:
+            counted += added - evicted
+            sent += messages
+        real = round(rate * counted + per_message * sent)
+        if number > 5:
+            offs.append((evicted > 0, value.estimate(counted) / real - 1))
+        value = value.observed(model="m", counted=counted, real=real)
+    return offs
+
+
+def test_evictions_free_nothing_of_what_the_wire_puts_around_messages() -> None:
+    same_sizes = [(200, 0)] * 5 + [(200, 130)] * 20
+    offs = played(same_sizes, rate=1.08, per_message=22, base_tokens=1_000)
+    assert abs(offs[0][1]) < 0.015, "nothing has shown yet what is billed for tokens, and what for messages"
+    assert max(abs(off) for _, off in offs[1:]) < 0.002
+    all_at_once = [(250, 0), (900, 0), (400, 0), (2_000, 0), (600, 0), (300, 3_500)]
+    assert max(abs(off) for _, off in played(all_at_once, rate=1.3, per_message=12, base_tokens=2_000)) < 0.01
+
+
+@example(rate=2.0, per_message=40.0, base_tokens=2_000, sizes=[200] * 5, freed=[0.9] * 5)
+@given(
+    rate=st.floats(0.6, 2.8),
+    per_message=st.floats(0, 40),
+    base_tokens=st.integers(2_000, 20_000),
+    sizes=st.lists(st.integers(200, 4_000), min_size=5, max_size=25),
+    freed=st.lists(st.floats(0, 0.95), min_size=5, max_size=25),
+)
+def test_a_provider_that_bills_for_messages_too_is_predicted_within_one_percent_after_evictions(
+    rate: float, per_message: float, base_tokens: int, sizes: list[int], freed: list[float]
+) -> None:
+    calls = [(size, 0) for size in (300, 1_000, 4_000, 300, 1_000)]  # none of the others adds more
+    calls += [(size, int(share * size)) for size, share in zip(sizes, freed, strict=False)]
+    offs = played(calls, rate=rate, per_message=per_message, base_tokens=base_tokens)
+    assert max([abs(off) for evicted, off in offs if evicted], default=0) < 0.01
+
+
+def test_the_count_that_fits_is_the_largest_one_whatever_was_evicted_before() -> None:
+    value, counted, real = Calibration(model="m"), 0, 500
+    for change in (2_000, 300, 1_500, -4, 120, -900, 800):
+        counted += change
+        real += round(1.2 * change) + 40
+        value = value.observed(model="m", counted=counted, real=real)
+        for wanted in range(0, 3 * real, 97):
+            fits = value.counted_for(wanted)
+            assert fits == 0 or value.estimate(fits) <= wanted
+            assert (fits >= counted) == (wanted >= real), "the last prompt is known exactly"
+            assert fits in (counted - 1, counted) or value.estimate(fits + 1) > wanted
+            assert value.at_least(fits) <= value.estimate(fits)
+
+
+def test_one_eviction_alone_says_what_a_token_is_billed_and_nothing_about_growth() -> None:
+    value = Calibration()
+    for counted, real in ((5_000, 15_000), (1_500, 4_500)):
+        value = value.observed(model="m", counted=counted, real=real)
+    assert value.learned == BilledChange(rate=3.0, besides=0.0, least=-3_500, most=0)
+    assert value.estimate(1_510) == 4_500 + 1 + ceil(10 * value.factor)
+
+
+def test_what_left_may_have_been_dear_but_nothing_is_billed_less_than_its_tokens() -> None:
+    value = Calibration()
+    for counted, real in ((5_000, 10_000), (1_500, 2_300)):
+        value = value.observed(model="m", counted=counted, real=real)
+    assert value.learned == BilledChange(rate=2_300 / 1_500, besides=0.0, least=-3_500, most=0)
+
+
+def test_one_addition_alone_says_nothing_about_evictions() -> None:
+    value = Calibration()
+    for counted, real in ((5_000, 5_500), (5_300, 5_860)):
+        value = value.observed(model="m", counted=counted, real=real)
+    assert value.learned is not None
+    assert (value.learned.least, value.learned.most) == (0, 300)
+    assert value.estimate(5_290) >= 5_860 - 10 * 1.2
+
+
+@given(
+    calls=st.lists(st.tuples(st.integers(0, 20_000), st.floats(0.3, 4.0)), min_size=1, max_size=20),
+    refused=st.integers(1, 100_000),
+)
+def test_a_refused_prompt_never_counts_as_one_that_fits(calls: list[tuple[int, float]], refused: int) -> None:
+    value = Calibration()
+    for counted, rate in calls:
+        value = value.observed(model="m", counted=counted, real=round(rate * counted))
+    counted = refused // 2 + 1
+    value = value.refused(counted, real=refused)
+    for limit in range(0, refused, refused // 20 + 1):
+        fits = value.counted_for(limit)
+        assert fits < counted
+        assert fits == 0 or value.estimate(fits) <= limit
+    assert [value.estimate(count) for count in range(0, counted, 97)] == sorted(
+        value.estimate(count) for count in range(0, counted, 97)
+    )
+
+
+def test_a_bill_without_tokens_lowers_no_rate() -> None:
+    value = Calibration(model="m")
+    for counted, real in ((1_000, 1_400), (2_000, 2_800), (2_300, 3_220), (2_500, 0), (3_500, 4_900), (13_500, 18_900)):
+        value = value.observed(model="m", counted=counted, real=real)
+    assert value.least_ratio == 1.4
+    assert value.estimate(22_500) == pytest.approx(31_500, rel=0.01)
+
+
+def test_a_refused_prompt_is_an_estimate_and_teaches_no_rate() -> None:
+    value = Calibration(model="m")
+    for number in range(1, 6):
+        value = value.observed(model="m", counted=1_000 * number, real=1_400 * number)
+    refused = value.refused(100_000, real=110_000)
+    after = refused.observed(model="m", counted=60_000, real=84_000)
+    assert (after.changes, after.ratios, after.learned) == (value.changes, value.ratios, value.learned)
+    assert after.is_billed
+    assert after.observed(model="m", counted=61_000, real=85_400).changes[-1] == (1_000, 1_400)

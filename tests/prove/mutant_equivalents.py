@@ -95,13 +95,6 @@ EQUIVALENT = (
     Equivalent("session/content/reader.py", "INDEXES_KEPT = 16", "16", ("17", "15"), _CACHE),
     Equivalent("session/content/reader.py", "if len(self._indexes) > INDEXES_KEPT:", ">", (">=",), _CACHE),
     Equivalent("eviction/window.py", "self._again_at = 0.0", "0.0", ("1.0",), "no context over its mark is smaller"),
-    Equivalent(
-        "eviction/budget.py",
-        "counted = max(0, self.base_counted + floor(change / factor)) if factor > 0 else 0",
-        "0",
-        ("1",),
-        "the loop below it takes back a count whose estimate is too large",
-    ),
     Equivalent("storage/directories.py", "MAX_OPEN = 64", "64", ("128", "32"), _CACHE),
     Equivalent("session/content/encoding.py", "index.add(piece, 0)", "0", ("1",), _NO_PLACE),
     Equivalent(
@@ -145,13 +138,6 @@ EQUIVALENT = (
         _CACHE,
     ),
     Equivalent("session/content/reader.py", "LONGEST_RUN_BLOCKS = 112", "112", ("56", "224"), _RUN),
-    Equivalent(
-        "eviction/budget.py",
-        "return max(0, self.base_real + ceil(change * (factor if change >= 0 else max(factor, self._base_factor))))",
-        ">=",
-        (">",),
-        "what has not changed is multiplied by nothing",
-    ),
     Equivalent(
         "eviction/budget.py",
         "return self.base_real / self.base_counted if self.base_counted else 0.0",

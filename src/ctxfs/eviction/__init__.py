@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ctxfs.lazy import lazy
 
 if TYPE_CHECKING:
-    from ctxfs.eviction.budget import Budget, Calibration
+    from ctxfs.eviction.budget import BilledChange, Budget, Calibration
     from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
     from ctxfs.eviction.eager import EagerOffload, EagerPolicy
     from ctxfs.eviction.economics.economy import EvictionPricing
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Archive",
+    "BilledChange",
     "Budget",
     "Calibration",
     "Compacted",
@@ -62,6 +63,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "ctxfs.eviction.budget": (
+            "BilledChange",
             "Budget",
             "Calibration",
         ),

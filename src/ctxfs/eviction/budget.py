@@ -1,9 +1,11 @@
 """How much fits and how much there is: the model's window, and an estimate corrected by real usage. Pure."""
 
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import ceil, floor
+from itertools import accumulate, combinations
+from math import ceil, inf
 from statistics import median
 from types import MappingProxyType
 
@@ -19,6 +21,8 @@ _SAMPLES = 15
 _MIN_SAMPLE_TOKENS = 200
 _ROUNDING = 1 / _MIN_SAMPLE_TOKENS
 _PLAUSIBLE = (0.5, 3.0)
+_LEAST_APART_TOKENS = 50
+"""Changes that differ by less say nothing about the rate: whole numbers make it wrong by up to 4 %."""
 
 
 @names_settings()
@@ -103,18 +107,78 @@ def _prior(model: str) -> float:
     return next((prior for start, prior in _PRIORS.items() if model.startswith(start)), _DEFAULT_PRIOR)
 
 
+def _weighted_median(values: Iterable[tuple[float, int]]) -> float:
+    """The value up to which half of the weight is; each value has its weight beside it."""
+    ordered = sorted(values)
+    weights = list(accumulate([weight for _, weight in ordered]))
+    return ordered[bisect_left(weights, weights[-1] / 2)][0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BilledChange:
+    """What a change of the prompt is billed: ``rate`` for each counted token, and ``besides`` tokens.
+
+    A call adds messages, and with each of them what the wire puts around it, which is billed and not counted. Evictions
+    in the same call free counted tokens, and nothing of that. If calls add about as many messages as those before, it
+    is the same for each call.
+
+    It holds from ``least`` to ``most`` counted tokens: the changes that were seen.
+    """
+
+    rate: float
+    besides: float
+    least: int
+    most: int
+
+    @classmethod
+    def learned(cls, changes: Sequence[tuple[int, int]], most_rate: float) -> "BilledChange":
+        """From changes, at least one, each given as counted and billed.
+
+        The rate is the median of those between each two changes, weighted by how far these are apart, so that a call
+        with much or little around its messages does not move it (Theil and Sen's estimator). It is at most
+        ``most_rate``, since what is billed besides the tokens is never below 0, and exactly that where all changes have
+        the same size.
+        """
+        rates: list[tuple[float, int]] = []
+        for (counted, billed), (other_counted, other_billed) in combinations(changes, 2):
+            apart = abs(other_counted - counted)
+            if apart >= _LEAST_APART_TOKENS:
+                rates.append(((other_billed - billed) / (other_counted - counted), apart))
+        rate = min(_weighted_median(rates), most_rate) if rates else most_rate
+        rate = max(_PLAUSIBLE[0], rate)
+        sizes = [counted for counted, _ in changes]
+        return cls(
+            rate=rate,
+            besides=max(0.0, median([billed - rate * counted for counted, billed in changes])),
+            least=min(0, *sizes),
+            most=max(0, *sizes),
+        )
+
+    def tokens(self, change: int) -> float:
+        """What a change from ``least`` to ``most`` is billed. Bills are whole numbers, so the rate may be a bit off."""
+        return self.besides + self.rate * change + _ROUNDING * abs(change) + 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """Our count compared with what the provider billed, for one model.
 
     ``base_real`` is the last billed prompt, ``base_counted`` our count of the same prompt; both 0 before the first
-    call. ``ratios``: billed tokens per counted token, for what was added between calls, newest last.
+    call. ``ratios``: billed tokens per counted token, for what was added between calls, newest last. ``changes``: by
+    how many counted tokens prompts differed from those before, whatever was evicted in between, and by how many billed
+    ones, newest last; ``learned``: what they say a change is billed, None before the first. ``least_ratio``: billed
+    tokens per counted one, in the prompt that had the fewest of them. ``is_billed``: False if the last prompt was
+    refused, so that ``base_real`` is what the refusal says of it, or an estimate.
     """
 
     model: str = ""
     base_real: int = 0
     base_counted: int = 0
     ratios: tuple[float, ...] = ()
+    changes: tuple[tuple[int, int], ...] = ()
+    learned: BilledChange | None = None
+    least_ratio: float = inf
+    is_billed: bool = True
 
     @property
     def factor(self) -> float:
@@ -125,16 +189,32 @@ class Calibration:
 
     def observed(self, *, model: str, counted: int, real: int) -> "Calibration":
         """Learn from one call: a prompt of ``counted`` tokens was billed as ``real``. Another model starts over."""
-        if model != self.model:
-            return Calibration(model=model, base_real=real, base_counted=counted)
-        grown = counted - self.base_counted
-        ratios = self.ratios
-        if grown >= _MIN_SAMPLE_TOKENS:
-            ratio = (real - self.base_real) / grown
-            # A provider that injected or dropped something says nothing about the tokenizer.
-            if _PLAUSIBLE[0] <= ratio <= _PLAUSIBLE[1]:
-                ratios = (*ratios, ratio)[-_SAMPLES:]
-        return replace(self, base_real=real, base_counted=counted, ratios=ratios)
+        before = self if model == self.model else Calibration(model=model)
+        ratio = real / counted if counted else inf
+        least_ratio = min(before.least_ratio, ratio) if ratio >= _PLAUSIBLE[0] else before.least_ratio
+        based = replace(before, base_real=real, base_counted=counted, least_ratio=least_ratio, is_billed=True)
+        change = counted - self.base_counted
+        billed = real - self.base_real
+        if before is not self or not self.is_billed or not self._is_plausible(change, billed):
+            return based
+        if change >= _MIN_SAMPLE_TOKENS:
+            based = replace(based, ratios=(*self.ratios, billed / change)[-_SAMPLES:])
+        if not self.base_real:  # the first prompt is no change: all that every call has besides is in its bill
+            return based
+        changes = (*self.changes, (change, billed))[-_SAMPLES:]
+        # A token is never billed more than a prompt or an addition as a whole, which has more in it.
+        most_rate = min(based.least_ratio, based.factor + _ROUNDING) if based.ratios else based.least_ratio
+        return replace(based, changes=changes, learned=BilledChange.learned(changes, most_rate))
+
+    def refused(self, counted: int, *, real: int) -> "Calibration":
+        """A prompt of ``counted`` tokens was refused as too long: it is taken to have ``real`` tokens."""
+        return replace(self, base_real=real, base_counted=counted, is_billed=False)
+
+    def _is_plausible(self, change: int, billed: int) -> bool:
+        """Whether the bill is the tokenizer's: a provider that injected or dropped something says nothing about it."""
+        if abs(change) < _MIN_SAMPLE_TOKENS:
+            return abs(billed - self.factor * change) < _MIN_SAMPLE_TOKENS
+        return _PLAUSIBLE[0] <= billed / change <= _PLAUSIBLE[1]
 
     def estimate(self, counted: int) -> int:
         """The provider's tokens for a prompt of ``counted``: those of the last bill, plus an estimate of the changes.
@@ -143,22 +223,30 @@ class Calibration:
         numbers, so each ratio may be off by one token of the smallest sample.
         """
         change = counted - self.base_counted
-        return max(0, self.base_real + ceil(change * (self._added_factor if change >= 0 else self._removed_factor)))
+        if self.learned is None or not change:  # the same prompt is billed the same
+            return max(0, self.base_real + ceil(self._more(change)))
+        near = min(max(change, self.learned.least), self.learned.most)
+        return max(0, self.base_real + ceil(self.learned.tokens(near) + self._more(change - near)))
+
+    def _more(self, change: int) -> float:
+        """The most that a change is billed, by the rates alone."""
+        return change * (self._added_factor if change >= 0 else self._removed_factor)
 
     def at_least(self, counted: int) -> int:
         """Like ``estimate``, but a lower bound: a prompt of ``counted`` tokens has at least this many."""
         change = counted - self.base_counted
         factor = self.factor if self.ratios else min(1.0, self.factor)
-        return max(0, self.base_real + ceil(change * (factor if change >= 0 else max(factor, self._base_factor))))
+        sure = self.base_real + ceil(change * (factor if change >= 0 else max(factor, self._base_factor)))
+        return min(max(0, sure), self.estimate(counted))
 
     def counted_for(self, real: int) -> int:
         """The largest count whose ``estimate`` is at most ``real``; 0 if there is none."""
-        change = real - self.base_real
-        factor = self._added_factor if change >= 0 else self._removed_factor
-        counted = max(0, self.base_counted + floor(change / factor)) if factor > 0 else 0
-        while counted and self.estimate(counted) > real:  # at most once: the division was rounded
-            counted -= 1
-        return counted
+        if real < self.base_real:
+            counts = range(self.base_counted)
+        else:  # the last prompt fits, and no added token is billed less than the least plausible
+            most = self.base_counted + ceil((real - self.base_real) / _PLAUSIBLE[0])
+            counts = range(self.base_counted + 1, most + 2)
+        return max(0, counts.start + bisect_right(counts, real, key=self.estimate) - 1)
 
     @property
     def _base_factor(self) -> float:
@@ -172,5 +260,6 @@ class Calibration:
 
     @property
     def _removed_factor(self) -> float:
-        """The least that each removed counted token frees; without observations, what it was billed at."""
-        return min(self.factor - _ROUNDING, self._base_factor) if self.ratios else self._base_factor
+        """The least that each removed counted token frees: no more than it was billed in any prompt."""
+        billed = min(self._base_factor, self.least_ratio)
+        return min(self.factor - _ROUNDING, billed) if self.ratios else billed

@@ -162,7 +162,7 @@ class CompactionController:
         actual = error.actual_tokens
         if actual is None:
             actual = max(self.calibration.estimate(counted_tokens), self.budget.limit_tokens + 1)
-        self.calibration = replace(self.calibration, base_real=actual, base_counted=counted_tokens)
+        self.calibration = self.calibration.refused(counted_tokens, real=actual)
         if error.actual_tokens is not None:
             return self._reduction(self._goal(self.budget), self.budget, counter, asks=True)
         self._refused_counted = counted_tokens
