@@ -44,7 +44,7 @@ def test_ls_shows_what_stands_for_what(ctxfs: Run) -> None:
         ("c1", "file", "Read"),
     ]
     assert all(0 < row["tokens"] < row["content_tokens"] for row in listed)
-    assert "a framework owns the history" in ctxfs("ls", "s")
+    assert "the messages are not stored here: " in ctxfs("ls", "s")
 
 
 def test_cat_grep_and_verify_read_what_was_replaced(ctxfs: Run) -> None:

@@ -318,9 +318,10 @@ def test_of_a_session_that_names_no_model_no_dollars_are_made_up(ctxfs: Command,
     assert code == 0
     assert re.match(r"With ctxfs the input of 2 sessions costs 0\.\d\d of never evicting; no price is known\.\n", out)
     assert "$0" not in out
+    assert re.search(r"(?m)^\S.* \?  .*\d% less\*$", out)
     told = " ".join(out.split())
     assert (
-        "No price is known of a model that is not named: Anthropic's ratios were taken. Give --model or --rates."
+        "* No price is known of a model that is not named: Anthropic's ratios were taken. Give --model or --rates."
         in told
     )
 

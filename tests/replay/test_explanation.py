@@ -23,14 +23,14 @@ LARGE = "a line of a file that is large\n" * 500
 _Explained = tuple[dict[str, ExplainedItem], dict[str, ExplainedItem]]
 
 
-async def made(root: Path) -> Context:
+async def made(root: Path, lines: int = 400) -> Context:
     """An open session whose bash results are kept exactly: all but the last one have left."""
     context = Context(root_path=root, keep_recent={"bash": 1}, pricing=None)
     await context.open()
     await context.add({"role": "user", "content": "do it"})
     for number in range(3):
         call = {"type": "tool_use", "id": f"call_{number}", "name": "bash", "input": {}}
-        result = {"type": "tool_result", "tool_use_id": f"call_{number}", "content": f"{number} of it\n" * 400}
+        result = {"type": "tool_result", "tool_use_id": f"call_{number}", "content": f"{number} of it\n" * lines}
         await context.add({"role": "assistant", "content": [call]}, {"role": "user", "content": [result]})
         await context.messages()
     return context
@@ -39,6 +39,15 @@ async def made(root: Path) -> Context:
 async def reopened(root: Path, session_id: str, *, read_only: bool) -> Explanation:
     async with ContextFileSystem(session_id, root_path=root, read_only=read_only) as fs:
         return await explain(fs)
+
+
+async def test_it_says_why_the_preview_of_an_item_left_too(tmp_path: Path) -> None:
+    context = await made(tmp_path, lines=4_000)
+    await context.close()
+    why = {item.item_id: item.why for item in (await reopened(tmp_path, context.session_id, read_only=True)).items}
+    previewed = "previewed: over 8,000 tokens (setting: preview_above_tokens)"
+    assert why["call_0"] == f"{previewed}; then bash keeps its last 1 (setting: keep_recent)"
+    assert why["call_2"] == previewed
 
 
 async def test_it_says_of_each_item_where_it_is_and_why(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ import anyio
 
 from ctxfs.cli.grep_output import Form, JsonPrinter, Printer
 from ctxfs.cli.lines import to_stderr
-from ctxfs.cli.output import write
+from ctxfs.cli.output import on_terminal, write
 from ctxfs.cli.session import SessionsAt, stores_of
 from ctxfs.errors import CtxfsError
+from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import without_threads
 from ctxfs.text.steps import CpuBudget
@@ -126,6 +127,8 @@ def grep_all(search: Search, session_ids: Sequence[str], *, together: bool) -> b
         _on_processes(search, session_ids, shown)
     else:
         search.run((session_id, shown.put) for session_id in session_ids)
+    if on_terminal() and not (shown.matched or shown.damaged):
+        to_stderr(f"no match in {plural(len(session_ids), 'session')}")
     return shown.matched and not shown.damaged
 
 

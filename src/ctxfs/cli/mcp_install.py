@@ -90,7 +90,7 @@ def uninstall(client: _ClientName, *, file: _File = None, dry_run: DryRun = Fals
     entries of the wrapped servers are restored. The change is shown first.
     """
     known = client_named(client)
-    path = _path(known, file, advice="name its configuration with --file")
+    path = _path(known, file, advice="nothing to restore; if its configuration is elsewhere, name it with --file")
     text = _read(path)
     copy = _copy_of(path)
     new = without_wrapped(known, text, path, _read(copy) if copy.exists() else None, _program())

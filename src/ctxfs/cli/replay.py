@@ -180,9 +180,10 @@ def _progress(what: str, files: int) -> Iterator[lab.Progress]:
     """A bar on stderr that counts files, when that is a terminal."""
     out = Console(stderr=True)
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("files"), TimeElapsedColumn())
+    # The largest files come first, so the bar only moves to and fro until one is done.
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as shown:
-        task = shown.add_task(what, total=files)
+        task = shown.add_task(what, total=None)
         try:
-            yield lambda done, _total: shown.update(task, completed=done)
+            yield lambda done, _total: shown.update(task, completed=done, total=files)
         except BrokenProcessPool as error:
             raise ConfigError("a worker process was killed, so memory may be short: try fewer sessions") from error

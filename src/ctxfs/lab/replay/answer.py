@@ -23,8 +23,8 @@ _LEGEND: Final = (
     "read from the cache, missed (written to it, or neither), output. back: read-backs."
 )
 _CHECK_LEGEND: Final = (
-    "check: how far the size of each prompt, predicted from the calls before it, is from its bill; in all, each "
-    "whichever way, and of the sessions the lowest and the highest."
+    "How well a replay counts: how far the size of each prompt, predicted from the calls before it, is from its bill; "
+    "in all, each whichever way, and of the sessions the lowest and the highest."
 )
 _NO_AGENT: Final = "messages"
 """What recordings are called that name no agent."""
@@ -61,11 +61,12 @@ class Spending:
 
     @property
     def saved(self) -> str:
-        """How much less, as a share, in words."""
+        """How much less, as a share, in words; with an asterisk where no price is known (see the notes)."""
         share = self.saved_share
         if abs(share) < _SAME:
             return "the same"
-        return f"{share:.0%} less" if share >= 0 else f"{-share:.0%} more"
+        said = f"{share:.0%} less" if share >= 0 else f"{-share:.0%} more"
+        return said if self.usd else f"{said}*"
 
     @property
     def gain(self) -> str:
@@ -166,7 +167,7 @@ def _checked(report: Report, width: int) -> str:
     table = _table(("check", "prompts", "in all", "each", "sessions", ""), rows)
     unbilled = sum(s.prediction.unbilled_calls for s in report.sessions)
     more = f" {unbilled:,} calls have no usage, and could not be checked." if unbilled else ""
-    return f"{table}\n\n{_wrapped(f'{_CHECK_LEGEND}{more}', width)}"
+    return f"{_wrapped(f'{_CHECK_LEGEND}{more}', width)}\n\n{table}"
 
 
 def _notes(report: Report) -> list[str]:
@@ -180,7 +181,7 @@ def _notes(report: Report) -> list[str]:
     without_price |= {s.model or "a model that is not named" for s in report.sessions if s.recorded.usd is None}
     if without_price:
         named = ", ".join(sorted(without_price))
-        notes.append(f"No price is known of {named}: Anthropic's ratios were taken. Give --model or --rates.")
+        notes.append(f"* No price is known of {named}: Anthropic's ratios were taken. Give --model or --rates.")
     return notes
 
 

@@ -303,7 +303,9 @@ class _Reasons:
             return str(tombstone)
         departure = self._departures.get(entry.item_id)
         if departure is not None:
-            return departure.reason if entry.damaged is None else f"{departure.reason}; damaged: {entry.damaged}"
+            then = f"; then {departure.shortened_because}" if departure.shortened_because else ""
+            damaged = "" if entry.damaged is None else f"; damaged: {entry.damaged}"
+            return f"{departure.reason}{then}{damaged}"
         if entry.damaged is not None:
             return f"damaged: {entry.damaged}"
         if entry.item is None:

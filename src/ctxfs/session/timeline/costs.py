@@ -23,7 +23,7 @@ class Departure:
 
     ``after_call``: the model's replies before it. ``sent``: a request had carried them. ``archive``: the item that
     holds their content, when they left as a whole. ``tokens_after``: what the context has in their place now. A
-    placeholder that was shortened later is no departure of its own.
+    placeholder that was shortened later is no departure of its own; ``shortened_because``: why it was; "": it was not.
     """
 
     item_ids: tuple[str, ...]
@@ -33,6 +33,7 @@ class Departure:
     tokens_after: int
     sent: bool
     archive: str | None = None
+    shortened_because: str = ""
 
     @property
     def tokens_freed(self) -> int:
@@ -176,6 +177,7 @@ class _Draft:
     tokens_before: int
     tokens_after: int
     sent: bool
+    shortened_because: str = ""
 
     @property
     def freed(self) -> int:
@@ -190,6 +192,7 @@ class _Draft:
             tokens_after=self.tokens_after,
             sent=self.sent,
             archive=self.change.archive,
+            shortened_because=self.shortened_because,
         )
 
 
@@ -209,7 +212,7 @@ class _Departures:
             case "evicted" | "trimmed":
                 self._evict(change)
             case "shortened":
-                self._resize(change)
+                self._resize(change, because=change.reason)
             case "archived":
                 self._archive(change)
             case "restored":
@@ -251,7 +254,7 @@ class _Departures:
         if not draft.item_ids:
             del self.drafts[key]
 
-    def _resize(self, change: ItemChange) -> None:
+    def _resize(self, change: ItemChange, because: str = "") -> None:
         """Another placeholder is in the place of an item, or a part of what left of it is back: the last part first."""
         keys = self._own.get(change.item_id, [])
         grown = change.tokens_after - change.tokens_before
@@ -259,6 +262,7 @@ class _Departures:
             last = self.drafts[keys[-1]]
             if grown < last.freed:
                 last.tokens_after += grown
+                last.shortened_because = because
                 return
             grown -= last.freed
             del self.drafts[keys.pop()]
