@@ -118,8 +118,9 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def imported_prices() -> None:
-    """Import ``genai-prices`` before an event loop runs: its import reads files, once in a process."""
+def imported_packages() -> None:
+    """Import ``genai-prices`` and pydantic before an event loop runs: their imports read files, once in a process."""
+    import ctxfs.tools.decorator  # noqa: F401 - importing it is all that is wanted
     from ctxfs.messages.models.genai import live_rows
 
     live_rows()

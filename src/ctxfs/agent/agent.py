@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, UsageReported
@@ -41,8 +41,9 @@ from ctxfs.storage.threads import uninterrupted
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import RunningCall, ToolResult
 from ctxfs.tools.materialization import Materialize, Materializer
-from ctxfs.tools.recall.archive import PastSession
-from ctxfs.tools.recall.status import context_status
+
+if TYPE_CHECKING:
+    from ctxfs.tools.recall.archive import PastSession
 
 _INTERRUPTED = "This call was interrupted before it had a result. Call the tool again if you still need it."
 _CUT = "Your reply was cut by its token limit, so this call was not run. Make smaller calls, one at a time."
@@ -84,7 +85,7 @@ class Agent:
         self._llm = llm if telemetry is None else telemetry.model(llm)
         tools = tools_of(fs, config)
         self._runner = ToolRunner(tools, approve=config.approve, redact=config.redact, telemetry=telemetry)
-        self._past = PastSession(fs)
+        self._past: PastSession | None = None
         self._schemas = tuple(tool.schema for tool in tools.values())
         check_number(self._schemas, llm, yours=len(config.tools))
         window = config.window_with(self._summarize)
@@ -304,12 +305,22 @@ class Agent:
     async def _request(self, messages: tuple[Message, ...]) -> ModelRequest:
         status = ""
         if self._config.status_tokens:
-            status = f"{_STATUS}\n{await context_status(self._past, self._config.status_tokens)}"
+            status = f"{_STATUS}\n{await self._status()}"
             tokens = self._context.counter.count(status)
             self._context.overhead_tokens = self._schema_tokens + tokens
             self._context.carries(status)
         breakpoints = self._context.breakpoints
         return ModelRequest(messages=messages, tools=self._schemas, breakpoints=breakpoints, status=status)
+
+    async def _status(self) -> str:
+        """What the context holds, within ``status_tokens``."""
+        # Only this setting needs them, and they would be a tenth of an agent's import.
+        from ctxfs.tools.recall.archive import PastSession  # noqa: PLC0415
+        from ctxfs.tools.recall.status import context_status  # noqa: PLC0415
+
+        if self._past is None:
+            self._past = PastSession(self._context.fs)
+        return await context_status(self._past, self._config.status_tokens)
 
     async def _summarize(self, prompt: str) -> Reply:
         """Ask the same model, without tools; its retries and its usage are reported like those of any other call."""

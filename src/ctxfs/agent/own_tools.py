@@ -1,4 +1,8 @@
-"""The tools that ctxfs gives an agent, in addition to the user's."""
+"""The tools that ctxfs gives an agent, in addition to the user's.
+
+Each is imported when a setting asks for it: their schemas are made with pydantic, and all of them together would be a
+third of an agent's import.
+"""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,11 +20,7 @@ from ctxfs.messages.names import is_compressed
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import Tool
-from ctxfs.tools.bash import bash_tool
 from ctxfs.tools.materialization import Materialize
-from ctxfs.tools.read import read_tool
-from ctxfs.tools.recall.tools import recall_tools
-from ctxfs.tools.retrieval import retrieval_tools
 
 
 def tools_of(fs: ContextFileSystem, config: AgentConfig) -> dict[str, Tool]:
@@ -35,6 +35,8 @@ def tools_of(fs: ContextFileSystem, config: AgentConfig) -> dict[str, Tool]:
     yours = {tool.name: tool for tool in config.tools}
     tools: dict[str, Tool] = {}
     if not config.reads_itself:
+        from ctxfs.tools.read import read_tool  # noqa: PLC0415
+
         tools[READ_TOOL] = read_tool(fs, roots=[Path(r) for r in config.read_roots])
     elif fs.stores.directory is None and config.offload_enabled:
         raise ConfigError(
@@ -60,14 +62,20 @@ def _by_setting(
     offload = config.materialize
     limits = offload if isinstance(offload, Materialize) else None
     if limits is not None or config.bash is not None:
+        from ctxfs.tools.retrieval import retrieval_tools  # noqa: PLC0415
+
         retrieval = retrieval_tools(fs)
         names += [tool.name for tool in retrieval]
         yield "bash" if limits is None else "materialize", retrieval
     if offload is not None and not isinstance(offload, Materialize):
         yield "materialize", offload.tools(fs)
     if config.recall:
+        from ctxfs.tools.recall.tools import recall_tools  # noqa: PLC0415
+
         yield "recall", recall_tools(fs)
     if config.bash is not None:
+        from ctxfs.tools.bash import bash_tool  # noqa: PLC0415
+
         asks_first = config.approve is not None
         readers = reading_tools(names)
         yield "bash", [bash_tool(fs, config.bash, asks_first=asks_first, limits=limits, tools=readers)]

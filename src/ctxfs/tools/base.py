@@ -3,12 +3,12 @@
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio.to_thread
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from ctxfs.errors import CtxfsError, StorageError, ToolDefinitionError, ToolError
 from ctxfs.messages.base import ToolSchema
@@ -222,10 +222,7 @@ def to_content(value: object) -> Content:
         return _decode(memoryview(value).cast("B"))
     if isinstance(value, list | tuple) and _are_blocks(value):
         return _checked(value)
-    try:
-        return to_json(value, inf_nan_mode="strings").decode()
-    except (PydanticSerializationError, ValueError):
-        return _to_json_with_surrogates(value)
+    return _to_json(value)
 
 
 def _checked(content: object) -> Content:
@@ -248,8 +245,13 @@ def _check_images(content: Content) -> None:
             raise ToolError(f"the tool returned an image that providers refuse ({fault[0]}: {fault[1]})")
 
 
-def _to_json_with_surrogates(value: object) -> str:
-    """JSON, exactly, of a value whose text is not valid Unicode, such as undecodable file names."""
+def _to_json(value: object) -> str:
+    """JSON as pydantic writes it; exact also where text is not valid Unicode, such as undecodable file names."""
+    # It would be a tenth of an agent's import, and most tools return text.
+    from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python  # noqa: PLC0415
+
+    with suppress(PydanticSerializationError, ValueError):
+        return to_json(value, inf_nan_mode="strings").decode()
     try:
         return json_codec.dumps(to_jsonable_python(value)).decode()
     except (PydanticSerializationError, ValueError) as error:

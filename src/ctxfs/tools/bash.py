@@ -19,7 +19,6 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 from anyio import to_thread
-from pydantic import Field
 
 from ctxfs.errors import ConfigError, StorageError
 from ctxfs.errors.checks import names_settings, require_bool, require_kind, require_number, require_text
@@ -36,7 +35,6 @@ from ctxfs.storage.threads import uninterrupted
 from ctxfs.text.jsontext.validate import is_json
 from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import CALL, Tool, ToolResult, told
-from ctxfs.tools.decorator import tool
 from ctxfs.tools.materialization import SNIPPET_BYTES, SNIPPET_LINES, ContextRef, Materialize, snippet_bounds
 
 _NAME = "Bash"
@@ -139,6 +137,11 @@ def bash_tool(
     Raises:
         ConfigError: there is no approval, and the settings require it.
     """
+    # An agent's settings import this module for ``Bash``; only the tool itself needs pydantic.
+    from pydantic import Field  # noqa: PLC0415
+
+    from ctxfs.tools.decorator import tool  # noqa: PLC0415
+
     bash = settings or Bash()
     bash.check_approval(asks_first=asks_first)
     shown = _Shown(fs, limits or Materialize(), tools)

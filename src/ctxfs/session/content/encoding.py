@@ -8,12 +8,11 @@ the ends of lines.
 """
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import orjson
-from pydantic_core import SchemaValidator, core_schema
 
 from ctxfs.messages.messages import Block, Content, check_block, has_media
 from ctxfs.messages.readable import readable_text
@@ -22,8 +21,6 @@ from ctxfs.session.content.compression import ZSTD, compressor, first_frame, fra
 from ctxfs.text.jsontext.read_stream import json_elements
 from ctxfs.text.jsontext.write_stream import BLOCK, has_surrogates, json_pieces
 from ctxfs.text.utf8 import decoded, whole_characters
-
-_JSON_BYTES = SchemaValidator(core_schema.bytes_schema())  # a string's UTF-8, without a Python string on the way
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +113,17 @@ def decode_blocks(
     if raw or encoding == "blocks":
         return map(bytes, forms)
     if encoding == "text":
-        return map(_JSON_BYTES.validate_json, map(_quoted, forms))  # between quotes there is a string, or no JSON
+        return map(_utf8_of_string(), map(_quoted, forms))  # between quotes there is a string, or no JSON
     return map(_from_base64, forms)
+
+
+@cache
+def _utf8_of_string() -> Callable[[bytes], bytes]:
+    """The function that returns a JSON string's UTF-8, without a Python string on the way."""
+    # It would be a tenth of what importing a context costs.
+    from pydantic_core import SchemaValidator, core_schema  # noqa: PLC0415
+
+    return SchemaValidator(core_schema.bytes_schema()).validate_json
 
 
 def _from_base64(form: bytes | memoryview) -> bytes:
