@@ -39,10 +39,10 @@ PYTEST := $(BIN)/python -m pytest
 TESTS := $(BIN)/python scripts/run_tests.py
 PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=worksteal
 QUICK := --ignore=tests/prove -m 'not slow and not service' -k 'not trio'
-# Sessions against a model or a hostile process, cancelled and crashed at every step. Most of what a change breaks fails in
-# other tests too.
-PLAYS := cancellation chained_kill crash endings expressions full_disk history port_faults state_machine strace_faults \
-	swaps transcripts window writers
+# Sessions against a model or a hostile process, cancelled and crashed at every step; thousands of hostile names and files.
+# Most of what a change breaks fails in other tests too.
+PLAYS := cancellation chained_kill crash endings expressions forgery full_disk fuzz history names port_faults \
+	state_machine strace_faults swaps transcripts window writers
 ifndef SEED
 SEED := $(strip $(shell od -An -N4 -tu4 /dev/urandom))
 endif

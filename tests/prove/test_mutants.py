@@ -172,6 +172,7 @@ def small_tree(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TestMap]
     return trees[0], TestMap.from_json(learn(trees, work, ["tests"]).to_json())
 
 
+@pytest.mark.service
 def test_who_runs_a_line_is_known(small_tree: tuple[Path, TestMap]) -> None:
     _, tests = small_tree
     assert tests.of_lines("small.py", 9, 9) == ["tests/test_small.py::test_no_size"]
@@ -179,6 +180,7 @@ def test_who_runs_a_line_is_known(small_tree: tuple[Path, TestMap]) -> None:
     assert len(tests.of_module("small.py")) == 2
 
 
+@pytest.mark.service
 def test_tests_fail_with_a_mutant_and_pass_without(small_tree: tuple[Path, TestMap]) -> None:
     tree, tests = small_tree
 
