@@ -111,6 +111,7 @@ def test_every_event_is_a_sentence(event: ContextEvent, said: str) -> None:
     assert said in story(event)
 
 
+@pytest.mark.service
 def test_the_command_line_logs_where_it_is_asked_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,6 +58,7 @@ def test_what_an_arm_hides_is_found_out(tmp_path: Path, capsys: pytest.CaptureFi
     assert "begun with other seed (0 then, 3 now)" in capsys.readouterr().err
 
 
+@pytest.mark.service
 def test_a_model_that_loops_is_stopped_by_the_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tasks = written(tmp_path, 2)
     with server(loops) as model:
@@ -96,6 +97,7 @@ def test_a_second_start_goes_on_after_ctrl_c(tmp_path: Path, capsys: pytest.Capt
     assert len(ended) == len(set(ended)) == 8, "no session that ended was played again"
 
 
+@pytest.mark.service
 def test_other_paths_and_unknown_models_are_refused_and_ends_are_told_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +133,7 @@ urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), he
 """
 
 
+@pytest.mark.service
 def test_the_program_gets_a_copy_of_the_directory_and_the_prompt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,6 +161,7 @@ def test_the_program_gets_a_copy_of_the_directory_and_the_prompt(
     assert "no-such-program cannot be run" in capsys.readouterr().err
 
 
+@pytest.mark.service
 def test_a_program_without_a_tool_that_reads_needs_reading_turns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,6 +191,7 @@ def test_a_program_without_a_tool_that_reads_needs_reading_turns(
     assert set(tools) == {1, 6}, "what is only measured, or cleared, gets no tools of ours"
 
 
+@pytest.mark.service
 def test_codex_is_told_where_the_proxy_is_and_reads_with_its_own_tool(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,6 +233,7 @@ def test_a_program_that_goes_around_the_proxy_is_not_played_on(
     assert any("Exit code 1: FileNotFoundError: " in note for note in found["notes"]), "what the program printed last"
 
 
+@pytest.mark.service
 def test_gemini_is_counted_by_the_model_in_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = """
 import json, os, sys, urllib.request

@@ -11,7 +11,7 @@ from ctxfs.messages import AssistantMessage
 from ctxfs.testing import MessagesServer
 from ctxfs.tools.base import Tool
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.service]
 
 CALLS = 8
 

@@ -15,7 +15,7 @@ from ctxfs.messages.tokens import default_counter
 from ctxfs.testing import Broken, ChatCompletionsServer, Failure, MessagesServer
 from ctxfs.testing.strategies import png
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.service]
 
 Server = MessagesServer | ChatCompletionsServer
 Provider = tuple[Callable[..., Server], Callable[[str], ChatModel]]

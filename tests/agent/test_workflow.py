@@ -85,6 +85,7 @@ async def test_the_specs_example(tmp_path: Path) -> None:
         assert index
 
 
+@pytest.mark.service
 async def test_the_specs_example_through_the_real_sdk(tmp_path: Path) -> None:
     turns: list[Turn] = [step for n in range(1, 5) for step in (reads(f"file{n}.txt"), f"read {n}")]
     config = AgentConfig(tools=[read_file], offload_root_path=tmp_path, offload_token_threshold=1000)

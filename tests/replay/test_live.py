@@ -28,7 +28,7 @@ from ctxfs.messages.rates import ANTHROPIC_RATES
 from ctxfs.testing import MessagesServer
 from ctxfs.testing.pricing import pricing_on
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.service]
 
 COUNTER = CharsCounter()
 RATES = ANTHROPIC_RATES

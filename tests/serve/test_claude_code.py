@@ -230,6 +230,7 @@ def test_the_plug_in_calls_what_the_server_offers(plugin: Plugin) -> None:
     assert {hook["tool"] for hook in of_server} == {HOOK} <= {tool.name for tool in plugin.tools}
 
 
+@pytest.mark.service
 @pytest.mark.slow
 def test_the_user_is_told_of_hooks_that_failed(tmp_path: Path) -> None:
     """Claude Code notes them in the transcript only: the server was not ready, or its command is not there."""

@@ -110,6 +110,7 @@ async def test_a_client_that_reads_no_longer_ends_it() -> None:
     await serve_stdio(SERVER, io.BytesIO(json.dumps(request("ping")).encode()), _Closed())
 
 
+@pytest.mark.service
 @pytest.mark.slow
 def test_a_server_imports_nothing_that_makes_it_start_late() -> None:
     """A host does not wait for a server that starts late: it goes on without its tools and hooks."""

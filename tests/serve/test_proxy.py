@@ -56,6 +56,7 @@ def proxy(root: Path, **upstreams: str) -> Proxy:
     return Proxy(root, KEEP, upstreams, "run")
 
 
+@pytest.mark.service
 def test_the_messages_api_whole_and_streamed(tmp_path: Path, servers: Any) -> None:
     server = servers[0]
     with proxy(tmp_path, anthropic=server.url) as running:
@@ -86,6 +87,7 @@ def test_the_messages_api_whole_and_streamed(tmp_path: Path, servers: Any) -> No
     assert journal.count(f'"model":"{MODEL}"') == 3
 
 
+@pytest.mark.service
 def test_a_websocket_is_refused_so_that_codex_goes_on_over_http_at_once(tmp_path: Path, servers: Any) -> None:
     server = servers[2]
     with proxy(tmp_path, openai=server.url) as running:
@@ -96,6 +98,7 @@ def test_a_websocket_is_refused_so_that_codex_goes_on_over_http_at_once(tmp_path
     assert server.requests == server.refusals == []
 
 
+@pytest.mark.service
 def test_gemini_whole_and_streamed(tmp_path: Path) -> None:
     with GeminiServer(["fine"] * 2) as server, proxy(tmp_path, gemini=server.url) as running:
         address = f"{running.environment['GOOGLE_GEMINI_BASE_URL']}/v1beta/models/gemini-2.5-pro"
@@ -110,6 +113,7 @@ def test_gemini_whole_and_streamed(tmp_path: Path) -> None:
     assert running.savings.usd > 0
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("base", ["", "/v1"])
 def test_a_base_url_may_end_with_the_version(tmp_path: Path, servers: Any, base: str) -> None:
     """Anthropic's SDKs ask for /v1/messages, and Vercel's AI SDK for /messages."""
@@ -147,6 +151,7 @@ def test_other_programs_are_told_by_their_environment(command: list[str]) -> Non
     assert program_of(command).read_tool == "Read"
 
 
+@pytest.mark.service
 def test_openais_apis_whole_and_streamed(tmp_path: Path, servers: Any) -> None:
     _, chat, responses = servers
     with proxy(tmp_path, openai=chat.url) as running:
@@ -176,6 +181,7 @@ def test_openais_apis_whole_and_streamed(tmp_path: Path, servers: Any) -> None:
     assert problem.endswith("with arrive()")
 
 
+@pytest.mark.service
 def test_the_key_is_forwarded_and_nowhere_kept(
     tmp_path: Path, servers: Any, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,6 +197,7 @@ def test_the_key_is_forwarded_and_nowhere_kept(
     assert not [path for path in files if KEY.encode() in path.read_bytes()]
 
 
+@pytest.mark.service
 def test_errors_unknown_paths_and_what_is_no_request_pass_untouched(tmp_path: Path) -> None:
     turns = [Failure.rate_limited(retry_after_s=7), Failure.overloaded()]
     with MessagesServer(turns) as server, proxy(tmp_path, anthropic=server.url) as running:
@@ -226,6 +233,7 @@ def test_errors_unknown_paths_and_what_is_no_request_pass_untouched(tmp_path: Pa
     assert "127.0.0.1 cannot be reached" in reply.json()["error"]["message"]
 
 
+@pytest.mark.service
 def test_what_is_not_replaced_is_sent_byte_for_byte(tmp_path: Path) -> None:
     raw = b'{"model": "m", "max_tokens": 1e2, "x": 1.0, "messages": [ {"role":"user","content":"\\u0068i"} ] }'
     with MessagesServer(["fine"]) as server, proxy(tmp_path, anthropic=server.url) as running:
@@ -236,6 +244,7 @@ def test_what_is_not_replaced_is_sent_byte_for_byte(tmp_path: Path) -> None:
     assert seen == [raw]
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
 def test_a_compressed_request_is_rewritten_too(tmp_path: Path, servers: Any, encoding: str) -> None:
     packed: Any = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd.compress}[encoding]
@@ -257,6 +266,7 @@ PACKERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.service
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", PACKERS)
 def test_a_request_that_unpacks_to_too_much_is_refused_in_bounded_memory(
@@ -277,6 +287,7 @@ def test_a_request_that_unpacks_to_too_much_is_refused_in_bounded_memory(
     assert servers[0].requests == []
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("encoding", PACKERS)
 def test_a_refusal_that_unpacks_to_too_much_passes_unread(tmp_path: Path, encoding: str) -> None:
     refusal = PACKERS[encoding](b'{"error": "prompt is too long"' + b" " * (3 << 20) + b"}")
@@ -357,6 +368,7 @@ def raw_request(running: Proxy, head: str, body: bytes = b"") -> bytes:
     return answer
 
 
+@pytest.mark.service
 def test_a_path_that_leads_elsewhere_and_two_lengths_are_refused(tmp_path: Path, servers: Any) -> None:
     with proxy(tmp_path, anthropic=servers[0].url) as running:
         dots = raw_request(running, "GET {base}/../../admin HTTP/1.1\r\nHost: x\r\nConnection: close")
@@ -368,6 +380,7 @@ def test_a_path_that_leads_elsewhere_and_two_lengths_are_refused(tmp_path: Path,
     assert servers[0].requests == []
 
 
+@pytest.mark.service
 def test_what_cannot_be_unpacked_goes_on_as_it_came_and_says_so(tmp_path: Path, servers: Any) -> None:
     with proxy(tmp_path, anthropic=servers[0].url) as running:
         url = f"{running.environment['ANTHROPIC_BASE_URL']}/v1/messages"
@@ -379,6 +392,7 @@ def test_what_cannot_be_unpacked_goes_on_as_it_came_and_says_so(tmp_path: Path, 
     ]
 
 
+@pytest.mark.service
 def test_a_prompt_that_is_refused_as_too_long_is_sent_again_with_more_replaced(tmp_path: Path) -> None:
     settings = {"pricing": None, "window": 100_000}
     with (
@@ -399,6 +413,7 @@ def test_a_prompt_that_is_refused_as_too_long_is_sent_again_with_more_replaced(t
     assert "[Content offloaded]" in sent["messages"][2]["content"][0]["content"]
 
 
+@pytest.mark.service
 def test_thinking_that_no_longer_fits_is_left_out_after_the_first_refusal(tmp_path: Path) -> None:
     def thinking(body: dict[str, Any]) -> AssistantMessage:
         number = len(body["messages"])
@@ -431,6 +446,7 @@ def test_thinking_that_no_longer_fits_is_left_out_after_the_first_refusal(tmp_pa
     assert asked[first:] == [drops] * (5 - first)
 
 
+@pytest.mark.service
 def test_no_content_of_a_request_is_in_a_problem(tmp_path: Path, servers: Any) -> None:
     secret = "the secret of the message"
     wrong = [{"role": secret, "content": secret}, {"role": "user", "content": [{"type": secret}]}, secret, 5]

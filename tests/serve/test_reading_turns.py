@@ -60,6 +60,7 @@ def names(request: dict[str, Any]) -> list[str]:
     return [tool["name"] for tool in request["tools"]]
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("streams", [False, True])
 def test_the_model_reads_inside_of_one_request(history: History, streams: bool) -> None:
     transport = history_transport(history, reading_turns=8)
@@ -83,6 +84,7 @@ def test_the_model_reads_inside_of_one_request(history: History, streams: bool) 
     assert "1 reading turn answered inside of the program's requests" in savings.lines()
 
 
+@pytest.mark.service
 @pytest.mark.anyio
 @pytest.mark.parametrize("streams", [False, True])
 async def test_the_asynchronous_client(history: History, streams: bool) -> None:
@@ -100,6 +102,7 @@ async def test_the_asynchronous_client(history: History, streams: bool) -> None:
     assert transport.savings.heard == 2
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("streams", [False, True])
 def test_calls_of_both_kinds_in_one_reply(history: History, streams: bool) -> None:
     """The program gets its own call only; its next request has both results again, and the turn before."""
@@ -128,6 +131,7 @@ def test_calls_of_both_kinds_in_one_reply(history: History, streams: bool) -> No
     assert [block["tool_use_id"] for block in answers["content"]] == ["read_1", "own_1"]
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("turns", [1, 2])
 def test_the_turns_of_a_request_are_bounded(history: History, turns: int) -> None:
     transport = history_transport(history, reading_turns=turns)
@@ -143,6 +147,7 @@ def test_the_turns_of_a_request_are_bounded(history: History, turns: int) -> Non
     assert transport.savings.reading_turns == turns
 
 
+@pytest.mark.service
 def test_a_call_of_a_tool_that_is_no_longer_offered_is_left_out(history: History) -> None:
     calls = [ToolCall("context_list", {}, id=f"read_{n}") for n in range(3)]
     transport = history_transport(history, reading_turns=1)
@@ -150,6 +155,7 @@ def test_a_call_of_a_tool_that_is_no_longer_offered_is_left_out(history: History
         assert sdk.messages.create(messages=conversation(2), **SENT).content == []
 
 
+@pytest.mark.service
 def test_bound_thinking_stands_behind_what_it_followed(history: History) -> None:
     """Nothing is refused, and nothing left out, as long as nothing before it is replaced."""
 
@@ -176,6 +182,7 @@ def test_bound_thinking_stands_behind_what_it_followed(history: History) -> None
     assert signed == ["sig1", "sig2", "sig3"]
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("streams", [False, True])
 def test_chat_completions(history: History, streams: bool) -> None:
     mixed = [GREP, ToolCall("note", {"n": 9}, id="own_1")]
@@ -209,6 +216,7 @@ def chat_call(call_id: str) -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": "note", "arguments": '{"n": 9}'}}
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("streams", [False, True])
 def test_the_responses_api(history: History, streams: bool) -> None:
     mixed: Any = ["Both.", GREP, ToolCall("note", {"n": 9}, id="own_1")]
@@ -237,6 +245,7 @@ def test_the_responses_api(history: History, streams: bool) -> None:
     assert added == ["message", "own_1", "read_1", "read_1", "own_1"]
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("streams", [False, True])
 def test_gemini(history: History, streams: bool) -> None:
     mixed = [GREP, ToolCall("note", {"n": 9}, id="own_1")]
@@ -269,6 +278,7 @@ def test_gemini(history: History, streams: bool) -> None:
     assert [part["functionResponse"]["name"] for part in answers["parts"]] == ["context_grep", "note"]
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("streams", [False, True])
 def test_the_proxy(tmp_path: Path, streams: bool) -> None:
     with (
@@ -286,6 +296,7 @@ def test_the_proxy(tmp_path: Path, streams: bool) -> None:
     assert (running.savings.heard, running.savings.reading_turns) == (2, 1)
 
 
+@pytest.mark.service
 def test_a_program_that_offers_a_reading_tool_answers_it(history: History) -> None:
     transport = history_transport(history, reading_turns=8)
     own: Any = [*TOOLS, {"name": "Read", "input_schema": {"type": "object"}}]
@@ -296,6 +307,7 @@ def test_a_program_that_offers_a_reading_tool_answers_it(history: History) -> No
     assert names(server.requests[0]) == [*PROGRAMS, "Read", *OWN[1:]]
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("change", [{"tools": []}, {}])
 def test_a_request_without_tools_stays_as_it_is(history: History, change: Any) -> None:
     transport = history_transport(history, reading_turns=8)
@@ -305,6 +317,7 @@ def test_a_request_without_tools_stays_as_it_is(history: History, change: Any) -
     assert not server.requests[0].get("tools")
 
 
+@pytest.mark.service
 def test_an_error_of_a_later_turn_is_the_programs(history: History) -> None:
     transport = history_transport(history, reading_turns=8)
     with (
@@ -316,6 +329,7 @@ def test_an_error_of_a_later_turn_is_the_programs(history: History) -> None:
     assert transport.savings.calls == 1
 
 
+@pytest.mark.service
 def test_wrong_arguments_are_told_to_the_model(history: History) -> None:
     transport = history_transport(history, reading_turns=8)
     wrong = ToolCall("context_grep", {"nothing": 1}, id="read_1")
@@ -400,6 +414,7 @@ def test_a_reply_that_cannot_be_unpacked_is_an_error_of_the_library(history: His
         asyncio.run(posted())
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("reason", [*DAMAGED, "more than 67,108,864 bytes"])
 def test_a_reply_that_cannot_be_unpacked_is_said_by_the_proxy(tmp_path: Path, reason: str) -> None:
     raw = DAMAGED.get(reason, b"\0" * (65 << 20))
@@ -434,6 +449,7 @@ def test_a_reply_that_cannot_be_unpacked_is_said_by_the_proxy(tmp_path: Path, re
     assert reason in answer.json()["error"]["message"]
 
 
+@pytest.mark.service
 def test_a_later_turn_that_cannot_be_rewritten_is_sent_as_it_is(tmp_path: Path) -> None:
     """The store fails between the turns: the program gets its reply, and the savings say what happened."""
 
@@ -454,6 +470,7 @@ def test_a_later_turn_that_cannot_be_rewritten_is_sent_as_it_is(tmp_path: Path) 
     assert transport.savings.problems == {"StorageError: a later turn of the request could not be rewritten": 1}
 
 
+@pytest.mark.service
 def test_the_first_log_is_replaced_also_where_the_program_has_no_reading_tool(history: History) -> None:
     transport = history_transport(history, reading_turns=1)
     with MessagesServer(["fine"]) as server, sdk_of(server.url, transport) as sdk:

@@ -35,6 +35,7 @@ def anthropic_sdk(server: MessagesServer, transport: Any) -> anthropic.Anthropic
     return anthropic.Anthropic(api_key="key", base_url=server.url, max_retries=0, http_client=client)
 
 
+@pytest.mark.service
 def test_the_messages_api_whole_and_streamed(tmp_path: Path, history: History) -> None:
     transport = history_transport(history)
     with MessagesServer(["fine"] * 4) as server, anthropic_sdk(server, transport) as sdk:
@@ -55,6 +56,7 @@ def test_the_messages_api_whole_and_streamed(tmp_path: Path, history: History) -
     assert journal.count('"model":"claude-sonnet-5-5"') == 2
 
 
+@pytest.mark.service
 @pytest.mark.anyio
 async def test_the_asynchronous_client(history: History) -> None:
     transport = history_transport(history)
@@ -68,6 +70,7 @@ async def test_the_asynchronous_client(history: History) -> None:
     assert (transport.savings.calls, transport.savings.heard) == (2, 2)
 
 
+@pytest.mark.service
 def test_openais_apis(history: History) -> None:
     transport = history_transport(history)
     with ChatCompletionsServer(["fine"] * 4) as chat, ResponsesServer(["fine"] * 4) as responses:
@@ -87,6 +90,7 @@ def test_openais_apis(history: History) -> None:
     assert transport.savings.heard == 2
 
 
+@pytest.mark.service
 @pytest.mark.anyio
 async def test_httpx_of_before(history: History) -> None:
     transport = history_transport(history)
@@ -107,6 +111,7 @@ async def test_httpx_of_before(history: History) -> None:
     assert transport.savings.heard == 2
 
 
+@pytest.mark.service
 def test_a_prompt_that_is_too_long_is_cut_and_sent_again(tmp_path: Path) -> None:
     with (
         MessagesServer(["fine"] * 2, context_window_tokens=8_000) as server,
@@ -118,6 +123,7 @@ def test_a_prompt_that_is_too_long_is_cut_and_sent_again(tmp_path: Path) -> None
     assert len(server.requests) == 1
 
 
+@pytest.mark.service
 def test_a_refusal_that_cannot_be_mended_reaches_the_program(history: History) -> None:
     refusal = Failure(status=400, kind="invalid_request_error", message="max_tokens: must be smaller")
     with (
@@ -128,6 +134,7 @@ def test_a_refusal_that_cannot_be_mended_reaches_the_program(history: History) -
         sdk.messages.create(messages=conversation(1), **SENT)
 
 
+@pytest.mark.service
 def test_many_conversations_by_header(tmp_path: Path) -> None:
     with (
         Histories(tmp_path, **KEEP) as histories,
@@ -164,6 +171,7 @@ def test_anything_but_a_history_is_refused() -> None:
         history_transport("session")  # type: ignore[arg-type]
 
 
+@pytest.mark.service
 def test_gemini_by_googles_sdk(tmp_path: Path, history: History) -> None:
     transport = history_transport(history)
     options = types.HttpOptions(client_args={"transport": transport})

@@ -158,6 +158,7 @@ async def test_content_is_sent_where_it_is_asked_for(collected: Collected, tmp_p
     assert ran[names.TOOL_RESULT].startswith("Chapter 1\n")
 
 
+@pytest.mark.service
 async def test_a_call_that_fails_is_an_error_and_its_retries_are_events(collected: Collected, tmp_path: Path) -> None:
     from ctxfs.agent import ChatAnthropic
     from ctxfs.errors import InvalidRequest
