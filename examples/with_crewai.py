@@ -27,22 +27,28 @@ history = History("thread-1", root_path=tempfile.mkdtemp(), model="gpt-5")
 
 
 class ReadTool(BaseTool):
-    """One of ``history.tools``."""
+    """One of the tools of a history; by them, the hook finds the history of an agent."""
 
-    def __init__(self, one: Any) -> None:
+    history: Any
+
+    def __init__(self, history: History, one: Any) -> None:
         schema = create_model_from_schema(dict(one.input_schema))
-        super().__init__(name=one.name, description=one.description, args_schema=schema)
+        super().__init__(name=one.name, description=one.description, args_schema=schema, history=history)
 
     def _run(self, **given: Any) -> Any:
         given = {name: value for name, value in given.items() if value is not None}
-        return history.run_tool(self.name, given).content
+        return self.history.run_tool(self.name, given).content
 
 
 @before_llm_call
 def rewrite(context: Any) -> None:
-    """Replace what is due."""
-    body = {"messages": context.messages, "tools": [{"function": {"name": one.name}} for one in context.agent.tools]}
-    context.messages[:] = history.chat(body, branch=context.agent.role)["messages"]
+    """Replace what is due: hooks hold for all agents of the process."""
+    for history in [one.history for one in context.agent.tools if isinstance(one, ReadTool)][:1]:
+        body = {
+            "messages": context.messages,
+            "tools": [{"function": {"name": one.name}} for one in context.agent.tools],
+        }
+        context.messages[:] = history.chat(body, branch=context.agent.role)["messages"]
     print(f"{len(str(context.messages)):7,} characters are sent")
 
 
@@ -58,6 +64,6 @@ with ChatCompletionsServer([*SCRIPT, [ToolCall("context_list", {})], "Every requ
         goal="Keep the services running",
         backstory="You read logs.",
         llm=LLM(model="openai/gpt-5", base_url=server.url, api_key="any"),
-        tools=[service_log, *(ReadTool(one) for one in history.tools)],
+        tools=[service_log, *(ReadTool(history, one) for one in history.tools)],
     )
     print(operator.kickoff("Is everything all right?").raw)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from crewai.hooks import clear_all_hooks
 from crewai.tools import tool
 
 from ctxfs.context import History
+from ctxfs.messages import ToolCall
 from ctxfs.testing import ChatCompletionsServer
 from frameworks import flow, one_line
 
@@ -52,9 +54,8 @@ def server() -> Iterator[ChatCompletionsServer]:
 
 
 def operator(page: dict[str, Any], history: History, url: str) -> Agent:
-    page["history"] = history
     llm = LLM(model="openai/gpt-5", base_url=url, api_key="any")
-    tools = [service_log, *(page["ReadTool"](one) for one in history.tools)]
+    tools = [service_log, *page["reading_tools"](history)]
     return Agent(role="Operator", goal="Keep it running", backstory="An operator", llm=llm, tools=tools)
 
 
@@ -102,3 +103,44 @@ def test_a_crew(page: dict[str, Any], server: ChatCompletionsServer, tmp_path: P
         crewai_event_bus.flush()
     assert json.dumps(server.requests[3]["messages"]).count("[Content offloaded]") == 2
     assert len(flow.billed_tokens(tmp_path)) == 5
+
+
+def test_two_crews_of_a_process_have_their_own_histories(
+    page: dict[str, Any], server: ChatCompletionsServer, tmp_path: Path
+) -> None:
+    """Hooks hold for the process: each finds the history of its agent, also where two agents have the same role."""
+    answers: dict[str, str] = {}
+
+    def run_crew(name: str) -> None:
+        with History("thread-1", root_path=tmp_path / name, model="gpt-5", **flow.SETTINGS) as history:
+            agent = operator(page, history, server.url)
+            task = Task(description=flow.QUESTION, expected_output="a number", agent=agent)
+            answers[name] = str(Crew(agents=[agent], tasks=[task], tracing=False).kickoff())
+            crewai_event_bus.flush()
+
+    crews = [threading.Thread(target=run_crew, args=(name,)) for name in ("one", "two")]
+    for crew in crews:
+        crew.start()
+    for crew in crews:
+        crew.join()
+    assert all(flow.NEEDLE in answers[name] for name in ("one", "two"))
+    for name in ("one", "two"):
+        bodies = [json.dumps(body) for body in server.requests]
+        of_this = [body for body in bodies if f"/{name}/" in body]
+        assert max(body.count("[Content offloaded]") for body in of_this) == 2
+        other = "two" if name == "one" else "one"
+        assert not [body for body in of_this if f"/{other}/" in body], "a crew got a placeholder of the other's history"
+        assert len(flow.billed_tokens(tmp_path / name)) == 5
+
+
+def test_an_agent_without_the_reading_tools_is_left_alone(page: dict[str, Any]) -> None:
+    with ChatCompletionsServer(
+        [[ToolCall("service_log", {"n": 0})], [ToolCall("service_log", {"n": 1})], "done"]
+    ) as server:
+        llm = LLM(model="openai/gpt-5", base_url=server.url, api_key="any")
+        agent = Agent(role="Operator", goal="Keep it running", backstory="An operator", llm=llm, tools=[service_log])
+        agent.kickoff(flow.QUESTION)
+        crewai_event_bus.flush()
+    assert len(server.requests) == 3
+    assert not page["histories"]
+    assert flow.service_log(0) in [message.get("content") for message in server.requests[2]["messages"]]
