@@ -299,13 +299,17 @@ async def _sharing(session_id: str, found: Held, item_ids: Collection[str], stor
         for name in await session_ids(stores):
             if name != session_id:
                 group.start_soon(look, name)
-    # An item of the same id is the same item in a fork, and in a fork of a fork: sessions join until none is left.
-    family = {session_id, found.forked_from} - {""}
-    before = 0
-    while before != len(family):
-        before = len(family)
-        family.update(name for name, origin in origins.items() if origin in family)
+    # An item of the same id is the same item in a fork.
+    family = _with_forks({session_id, found.forked_from} - {""}, origins)
     return tuple(sorted({*sharing, *(family & origins.keys())}))
+
+
+def _with_forks(sessions: set[str], origins: Mapping[str, str]) -> set[str]:
+    """``sessions``, their forks, the forks of these, and so on; ``origins``: which session each is a fork of."""
+    family = set(sessions)
+    while forks := {name for name, origin in origins.items() if origin in family} - family:
+        family |= forks
+    return family
 
 
 def _mark(item_id: str) -> bytes:

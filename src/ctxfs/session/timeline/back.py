@@ -186,26 +186,23 @@ class _Draft:
     def unarchive(self, record: Removed, before: SessionState, item_ids: Collection[str]) -> None:
         """Put archived messages back where they were; the archive leaves the context once all are back."""
         state = self.state
-        there = [item_id for item_id in record.item_ids if item_id in before.items]
-        going = {
-            item_id: before.items[item_id] for item_id in there if item_id in item_ids and item_id not in state.items
-        }
-        holder = record.archive
-        followed: set[str] = set()  # a damaged journal may say that two archives hold each other
-        while holder is not None and holder not in state.items:
-            followed.add(holder)
-            holder = state.archived.get(holder)
-            holder = None if holder in followed else holder
+        archived = [item_id for item_id in record.item_ids if item_id in before.items]
+        going: dict[str, ContextItem] = {}
+        for item_id in archived:
+            if item_id in item_ids and item_id not in state.items:
+                going[item_id] = before.items[item_id]
         if not going:
             return
+        holder = _holder(record.archive, state)
         if self._done == "undone" and holder != record.archive:
             raise self._refused(f"its archive {record.archive} left after it: undo that first")
         for item, place in _places(going, list(before.items), state, holder):
             stored = item.id in before.content_stored
             self._item_ids[item.id] = None
-            self._reads += [item.id] if stored else []
+            if stored:
+                self._reads.append(item.id)
             self._do(ItemAdded(item=item, content_stored=stored, before=place, returned=True))
-        all_back = all(item_id in state.items for item_id in there)
+        all_back = all(item_id in state.items for item_id in archived)
         if all_back and record.archive in state.items:
             self._do(Removed(item_ids=(record.archive,), reason=self._reason))
 
@@ -217,6 +214,17 @@ class _Draft:
         return NotRestorable(self._what, reason, done=self._done)
 
 
+def _holder(archive: str | None, state: SessionState) -> str | None:
+    """The archive that holds the messages of ``archive`` and is in the context: itself, or one that it went into."""
+    followed: set[str] = set()  # a damaged journal may say that two archives hold each other
+    while archive is not None and archive not in state.items:
+        if archive in followed:
+            return None
+        followed.add(archive)
+        archive = state.archived.get(archive)
+    return archive
+
+
 def _places(
     going: Mapping[str, ContextItem], order: Sequence[str], state: SessionState, holder: str | None
 ) -> list[tuple[ContextItem, str | None]]:
@@ -224,8 +232,11 @@ def _places(
 
     If no item of the old order is after it, it is put right after ``holder``, the archive that replaces older messages.
     """
-    ids = list(state.items)
-    place = None if holder is None else next(iter(ids[ids.index(holder) + 1 :]), None)
+    place: str | None = None
+    if holder is not None:
+        ids = list(state.items)
+        after = ids[ids.index(holder) + 1 :]
+        place = after[0] if after else None
     found: list[tuple[ContextItem, str | None]] = []
     for item_id in reversed(order):
         if item_id in going:

@@ -108,25 +108,31 @@ class Timeline:
 
         The number after the last call means the next request, as the context stands. Raises ``UnknownCall``.
         """
-        last = first + 1 if last is None else last
-        start, end = sorted((self._end(first), self._end(last)))
+        if last is None:
+            last = first + 1
+        first_end = self._end(first)
+        last_end = self._end(last)
+        if last < first:
+            first, last = last, first
+            first_end, last_end = last_end, first_end
         walk = walk or self.walk()
-        before = tuple(walk.to(start).items.values())
-        after = tuple(walk.to(end).items.values())
+        before = tuple(walk.to(first_end).items.values())
+        after = tuple(walk.to(last_end).items.values())
         kept = sum(1 for _ in takewhile(lambda pair: _same(*pair), zip(before, after, strict=False)))
         known = {item.id for item in before}
-        is_made = max(first, last) <= len(self._lives.calls)
+        changes = self._lives.changes[bisect_left(self._places, first_end) : bisect_left(self._places, last_end)]
+        calls = self._lives.calls
         return Changes(
-            first=min(first, last),
-            last=max(first, last),
-            items=tuple(self._lives.changes[bisect_left(self._places, start) : bisect_left(self._places, end)]),
+            first=first,
+            last=last,
+            items=tuple(changes),
             tokens_before=_tokens(before),
             tokens_after=_tokens(after),
             first_changed=before[kept].id if kept < len(before) else None,
             kept_tokens=_tokens(after[:kept]),
             rewritten_tokens=rewritten_tokens(after, kept, known),
             new_tokens=_tokens([item for item in after if item.id not in known]),
-            usage=self._lives.calls[max(first, last) - 1].usage if is_made else None,
+            usage=calls[last - 1].usage if last <= len(calls) else None,
         )
 
     def _end(self, call: int | None) -> int:
