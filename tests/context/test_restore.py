@@ -337,6 +337,12 @@ def test_a_hold_ends_after_so_many_replies() -> None:
     assert holds.replied() == ["a"]
 
 
+def test_only_what_was_pinned_in_the_context_is_unpinned_there() -> None:
+    holds = Holds()
+    holds.pinned("a")
+    assert (holds.unpinned("a"), holds.unpinned("a"), "a" in holds) == (True, False, False)
+
+
 def test_a_record_of_an_older_version_counts_as_when_the_item_entered() -> None:
     item = make_item("call_1", ToolMessage("call_1", "Read", TEXT), 900)
     gone = Replaced(item_id="call_1", content="gone", token_count=3, path="x", destroyed=True, reason="due")

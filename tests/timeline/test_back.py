@@ -1,12 +1,14 @@
 """What left a context comes back: undone, restored from an archive, pinned. The journal only grows."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ctxfs.context.context import Context
+from ctxfs.context.live import LiveTranscript
 from ctxfs.errors import (
     ConfigError,
     ContentGone,
@@ -21,11 +23,13 @@ from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.events import Evicted
+from ctxfs.eviction.holds import RESTORED_REPLIES
 from ctxfs.eviction.window import Window
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.base import Reply, Usage
 from ctxfs.messages.items import ContentRange, ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session import erase, prune_session
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ContentRemoved, ItemAdded, Pinned, Record, Removed, Replaced, Undone
@@ -414,6 +418,59 @@ async def test_what_is_pinned_stays_whatever_rule_evicts_and_over_a_restart() ->
             await ctx.unpin("nothing")
         with pytest.raises(UnknownItem):
             await ctx.pin("nothing")
+
+
+@pytest.mark.parametrize("pricing", [None, FREE])
+async def test_unpinning_what_was_pinned_since_the_opening_builds_nothing_again(
+    pricing: EvictionPricing | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a long session that would take as long as to open it. What came in pinned has no placeholder yet."""
+    built: list[int] = []
+    real = LiveTranscript.take_in
+
+    async def counting(live: LiveTranscript, items: Sequence[ContextItem], counter: TokenCounter) -> None:
+        built.append(len(items))
+        await real(live, items, counter)
+
+    session = Session(keep_recent={"log": 1}, pricing=pricing)
+    async with session.context() as ctx:
+        await filled(ctx, 2)
+        monkeypatch.setattr(LiveTranscript, "take_in", counting)
+        await ctx.pin("c1")
+        assert not (await ctx.unpin("c1")).pinned
+        assert not (await ctx.unpin("c1")).pinned
+        assert built == []
+        await ctx.pin("c2")
+        await called(ctx, 3)
+        await ctx.messages()
+        assert [item.id for item in ctx.items if item.destroyed] == ["c1"]
+    built.clear()
+    async with session.context() as ctx:
+        assert not (await ctx.unpin("c2")).pinned
+        assert built == [len(ctx.items)] * 2
+        await called(ctx, 4)
+        await ctx.messages()
+        assert item_of(ctx, "c2").destroyed
+        await held_the_same(session, ctx)
+
+
+@pytest.mark.parametrize("pricing", [None, FREE])
+async def test_what_was_restored_and_unpinned_stays_as_long_as_what_was_only_restored(
+    pricing: EvictionPricing | None,
+) -> None:
+    session = Session(keep_recent={"log": 1}, pricing=pricing)
+    async with session.context() as ctx:
+        await filled(ctx, 3)
+        assert item_of(ctx, "c1").destroyed
+        await ctx.restore("c1")
+        await ctx.pin("c1")
+        await ctx.unpin("c1")
+        for n in range(4, 4 + RESTORED_REPLIES):
+            assert not item_of(ctx, "c1").destroyed
+            await called(ctx, n)
+        await ctx.messages()
+        assert item_of(ctx, "c1").destroyed
+        await held_the_same(session, ctx)
 
 
 async def test_pinning_what_was_evicted_brings_it_back() -> None:

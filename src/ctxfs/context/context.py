@@ -13,11 +13,11 @@ from ctxfs.context.entry import skill_prompt, with_sources
 from ctxfs.context.live import LiveTranscript
 from ctxfs.context.readers import ASSUMED, readers_in
 from ctxfs.context.requests import MessagesRequest, Requests, definitions_of
-from ctxfs.context.resume import go_back, pin_whole, resume
+from ctxfs.context.resume import go_back, pin_whole, resume, unpin
 from ctxfs.context.room import make_room
 from ctxfs.context.settings import ContextSettings, pins_of
 from ctxfs.context.transcript import Transcript
-from ctxfs.errors import ConfigError, ContextOverflow, InvalidReply, SessionClosed
+from ctxfs.errors import ConfigError, ContextOverflow, InvalidReply, SessionClosed, UnknownItem
 from ctxfs.errors.checks import async_with_only, names_settings, require_exception, require_int, require_kind
 from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.eager import EagerPolicy
@@ -49,7 +49,7 @@ from ctxfs.messages.wire_names import tool_names
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade, Record
 from ctxfs.session.state import OffloadStats
-from ctxfs.session.timeline.back import Back, pinned, restored, undone, unpinned
+from ctxfs.session.timeline.back import Back, pinned, restored, undone
 from ctxfs.session.timeline.changes import Changes
 from ctxfs.session.timeline.fork import Forked, fork_session
 from ctxfs.session.timeline.reading import past_request, read_timeline
@@ -607,8 +607,14 @@ class Context:
 
         """
         async with self._live.changing():
-            back = await self._go_back(lambda records: unpinned(records, item_id))
-            return self._found(item_id, back)
+            await self._live.record()
+            self._live.pending.check_recorded(self.fs.session_id)
+            item = self._transcript.items.get(item_id)
+            if item is None:
+                raise UnknownItem(item_id)
+            if item.pinned:
+                await unpin(self._live, item, self.counter)
+            return self._transcript.items[item_id]
 
     async def undo(self, change: str | None = None) -> tuple[ContextItem, ...]:
         """Undo an eviction, a compaction or a summary; return the items that are back, in order.

@@ -37,9 +37,7 @@ async def go_back(live: LiveTranscript, back: Back, counter: TokenCounter) -> No
     """Record ``back``, and rebuild the transcript from the session, as after a restart."""
     await bring_back(live.fs, back)
     if back:
-        live.begin()
-        items = counted(await live.fs.items(), counter)
-        await live.take_in(items, counter)
+        await _rebuild(live, counter)
 
 
 @uninterrupted
@@ -49,6 +47,24 @@ async def pin_whole(live: LiveTranscript, item: ContextItem) -> ContextItem:
     kept = replace(item, pinned=True)
     live.transcript.pin(kept)
     return kept
+
+
+@uninterrupted
+async def unpin(live: LiveTranscript, item: ContextItem, counter: TokenCounter) -> None:
+    """Record that an item is not pinned any more, and let the rules evict it again.
+
+    What was pinned since the session was opened is known as it was before. An item that came in pinned has no
+    placeholder, and one that was restored a moment ago stays for a while: these are built again from the session.
+    """
+    await live.fs.writer.record([Pinned(item_ids=(item.id,), pinned=False)])
+    if item.id in live.fs.state.restored or not live.transcript.unpin(replace(item, pinned=False)):
+        await _rebuild(live, counter)
+
+
+async def _rebuild(live: LiveTranscript, counter: TokenCounter) -> None:
+    live.begin()
+    items = counted(await live.fs.items(), counter)
+    await live.take_in(items, counter)
 
 
 async def _repaired(

@@ -248,6 +248,15 @@ class Transcript:
         if self.economy is not None:
             self.economy.pin(self._with_trims([item.id]), pinned=True)
 
+    def unpin(self, item: ContextItem) -> bool:
+        """Let an item be evicted again that ``pin`` has kept; ``item`` is the free one. False: it came in pinned."""
+        if not self.holds.unpinned(item.id):
+            return False
+        self._items[item.id] = item
+        if self.economy is not None:
+            self.economy.pin(self._with_trims([item.id]), pinned=False)
+        return True
+
     def _with_trims(self, item_ids: Iterable[str]) -> list[str]:
         """``item_ids``, and the ids under which arguments of replies among them would be stored."""
         ids: list[str] = []

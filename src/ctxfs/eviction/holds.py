@@ -43,6 +43,12 @@ class Holds:
         self._replies_left.pop(item_id, None)
         self._pinned.add(item_id)
 
+    def unpinned(self, item_id: str) -> bool:
+        """Hold it no more; whether ``pinned`` held it."""
+        was_held = item_id in self._pinned
+        self._pinned.discard(item_id)
+        return was_held
+
     def restored(self, item_id: str, *, replies_since: int = 0) -> None:
         """Hold an item that was restored ``replies_since`` model replies ago, unless that is too long ago."""
         if replies_since < RESTORED_REPLIES:
