@@ -15,7 +15,7 @@ from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ContentRange, ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage
 from ctxfs.session.content.stored import Stored
-from ctxfs.session.journal import encode_line, is_whole, rewritten, scan
+from ctxfs.session.journal import LineCheck, encode_line, is_whole, rewritten, scan
 from ctxfs.session.record_json import from_json, to_json
 from ctxfs.session.records import (
     CallMade,
@@ -225,6 +225,26 @@ def test_a_hole_at_the_end_is_a_torn_write(hole: bytes) -> None:
     line = encode_line(1, [WriterOpened(epoch=1, path="/", opened_at=0)])
     found = scan(line + hole)
     assert (found.damages, found.end, found.torn_bytes) == ((), len(line), len(hole))
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000])
+def test_lines_are_checked_while_they_are_read_in_pieces(size: int) -> None:
+    opened = [WriterOpened(epoch=1, path="/", opened_at=0)]
+    log = encode_line(1, opened) + encode_line(2, opened * 30)
+    check = LineCheck()
+    for at in range(0, len(log), size):
+        check.take(log[at : at + size])
+    with pytest.raises(ValueError, match=f"at byte {len(log):,}: not a journal line"):
+        check.take(b"\n")
+
+
+@pytest.mark.parametrize("begun", [b"x" * 200, b'{"v":1,"seq":1,"len":9,"crc":"00000000","rec":' + b" " * 60])
+def test_a_line_that_does_not_end_is_refused_before_its_end(begun: bytes) -> None:
+    check = LineCheck()
+    for at in range(50):
+        check.take(begun[at : at + 1])
+    with pytest.raises(ValueError, match="at byte 0: not a journal line"):
+        check.take(begun[50:])
 
 
 def test_a_journal_that_is_a_hole_is_a_torn_write() -> None:

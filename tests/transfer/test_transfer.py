@@ -1,6 +1,7 @@
 """Export and import: a session comes back whole and byte-equal, elsewhere, or not at all."""
 
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -41,6 +42,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal import encode_line, scan
 from ctxfs.session.record_json import to_json
 from ctxfs.session.records import Record, SessionStarted
+from ctxfs.session.transfer.archive import ArchiveReader
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.text.jsontext.write_stream import BLOCK
 from ctxfs.tools.read import read_tool
@@ -347,8 +349,23 @@ async def test_a_damaged_journal_is_not_exported(tmp_path: Path) -> None:
 async def test_a_journal_with_a_damaged_line_is_refused_at_that_line(tmp_path: Path, bad: bytes) -> None:
     log = journal([stored("a.txt")])
     write(tmp_path / "made", handmade([("journal.jsonl", log + bad), ("a.txt", b"text")]))
-    await refused(tmp_path / "made", tmp_path / "b", ArchiveUnsafe)
+    await refused(tmp_path / "made", tmp_path / "b", ArchiveDamaged)
     assert len(scan(log + bad, stops_at_damage=True).damages) == 1
+
+
+@pytest.mark.parametrize("endless", [b"\n", b"x"], ids=["empty lines", "no line"])
+async def test_no_more_of_a_journal_is_read_than_to_the_first_bad_line(
+    tmp_path: Path, endless: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive of some kilobytes may hold hundreds of megabytes of them."""
+    monkeypatch.setattr("ctxfs.session.transfer.archive.CHUNK_BYTES", 1_000)
+    log = journal([stored("a.txt")])
+    made = io.BytesIO(handmade([("journal.jsonl", log + endless * 1_000_000), ("a.txt", b"text")]))
+    reader = ArchiveReader(made, 1 << 30, 10)
+    made.readline()
+    with pytest.raises(ArchiveDamaged, match=f"the archive's journal is damaged at byte {len(log):,}: not a journal"):
+        reader.journal()
+    assert made.tell() < 10_000
 
 
 async def test_a_lost_journal_is_said(tmp_path: Path) -> None:

@@ -36,6 +36,9 @@ _HOLE = bytes(16)  # fewer NULs, of a damaged line, leave it where it is
 
 _HEAD = re.compile(rb'\{"v":(\d{1,9}),"seq":(\d{1,18}),"len":(\d{1,18}),"crc":"([0-9a-f]{8})","rec":')
 
+_HEAD_BYTES = 100
+"""More than ``_HEAD`` can match."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
@@ -141,6 +144,40 @@ def is_whole(data: bytes) -> bool:
         return all(_checked(line)[1] == number for number, line in enumerate(lines, 1))
     except ValueError:
         return False
+
+
+class LineCheck:
+    """Checks the lines of a journal while it is read in pieces, so that nothing is kept of one that holds none.
+
+    A line must be whole: its records are not decoded, and its number is not compared with the one before it.
+    """
+
+    def __init__(self) -> None:
+        self._begun = bytearray()  # the line whose end has not been read
+        self._offset = 0
+
+    def take(self, piece: bytes) -> None:
+        """Check what ends in the next piece; ValueError, with the line's offset, if that cannot be a line."""
+        *ended, rest = piece.split(b"\n")
+        try:
+            for line in ended:
+                self._begun += line
+                _checked(bytes(self._begun))
+                self._offset += len(self._begun) + 1
+                self._begun.clear()
+            self._begun += rest
+            self._check_begun()
+        except ValueError as error:
+            raise ValueError(f"at byte {self._offset:,}: {error}") from error
+
+    def _check_begun(self) -> None:
+        """Refuse a line that goes on for longer than it says that it is."""
+        most = _HEAD_BYTES
+        head = _HEAD.match(self._begun)
+        if head is not None:
+            most = head.end() + int(head[3]) + 1
+        if len(self._begun) > most:
+            raise ValueError("not a journal line")
 
 
 def rewritten(log: bytes, change: Callable[[Any], Any]) -> bytes:

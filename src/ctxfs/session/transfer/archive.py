@@ -28,6 +28,7 @@ from typing import Any, BinaryIO, cast
 
 from ctxfs.errors import ArchiveDamaged, ArchiveError, ArchiveTooLarge, ArchiveUnsafe, NameTaken, WriteFailed
 from ctxfs.session.content.compression import MAGIC, MAX_ARCHIVE_WINDOW, zstd
+from ctxfs.session.journal import LineCheck
 from ctxfs.storage.failures import reason_of
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.port import FileSystem, close_quietly, write_all
@@ -193,11 +194,19 @@ class ArchiveReader:
             raise ArchiveTooLarge("contents", self._max_files)
 
     def journal(self) -> bytes:
-        """Read the first part."""
+        """Read the first part, no further than to a line that is not whole: an export has none."""
         size = self.open_part(LOG_NAME)
         if size > MAX_JOURNAL_BYTES:
             raise ArchiveTooLarge("bytes of journal", MAX_JOURNAL_BYTES)
-        return b"".join(self.part(LOG_NAME, size))
+        check = LineCheck()
+        pieces: list[bytes] = []
+        for piece in self.part(LOG_NAME, size):
+            try:
+                check.take(piece)
+            except ValueError as error:
+                raise ArchiveDamaged(f"the archive's journal is damaged {error}") from error
+            pieces.append(piece)
+        return b"".join(pieces)
 
     def open_part(self, name: str) -> int:
         """Read the line before a part, which must be ``name``, and return the part's size."""
