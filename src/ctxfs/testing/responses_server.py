@@ -124,7 +124,11 @@ def _output(block: Block, item_id: str) -> dict[str, Any]:
     match block["type"]:
         case "tool_use":
             arguments = json_codec.dumps_text(block["input"])
-            call = {"call_id": block["id"], "name": block["name"], "arguments": arguments}
+            # Codex offers the tools of an MCP server in a namespace, which a call names beside the tool.
+            namespace, _, name = block["name"].rpartition(".")
+            call = {"call_id": block["id"], "name": name, "arguments": arguments}
+            if namespace:
+                call["namespace"] = namespace
             return {"type": "function_call", "id": f"fc_{item_id}", **call, "status": "completed"}
         case "text":
             said = {"type": "output_text", "text": block["text"], "annotations": []}
