@@ -24,7 +24,7 @@ UNIT = PRICES.input / 1e6
 READ, REWRITE = 0.1, 1.25 - 0.1
 
 
-CACHED = bill(0, 100)
+CACHED = CallMade(number=1, usage=Usage(cache_read_input_tokens=100, output_tokens=10), model="m", made_at=5.0)
 UNCACHED = CallMade(number=1, usage=Usage(input_tokens=100, output_tokens=10), model="m", made_at=5.0)
 
 

@@ -1,12 +1,24 @@
 """What a proxy saved: what its calls cost, and what they would have cost with nothing replaced. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.base import Usage
 from ctxfs.messages.models.known import known_model
+from ctxfs.messages.models.prices import Prices
 from ctxfs.messages.rates import bill_usd
+from ctxfs.session.timeline.cached import Billed, Cached, cached
 from ctxfs.text import figures
+
+
+class _Call(NamedTuple):
+    """A billed call; ``freed_tokens``: how much larger its prompt would have been. ``prices`` None: not known."""
+
+    usage: Usage
+    freed_tokens: int
+    prices: Prices | None
 
 
 @dataclass(slots=True)
@@ -15,8 +27,7 @@ class Savings:
 
     ``calls``: how many requests for a reply were rewritten, or could have been; ``heard``: how many of them were
     billed. ``sent_tokens`` and ``freed_tokens``: the size of the prompts, and how much larger they would have been, in
-    the provider's tokens. ``usd`` and ``whole_usd``: what the calls cost, and what they would have cost; only for
-    models whose prices are known. ``reading_turns``: how often the model read back inside of a request; each of these
+    the provider's tokens. ``reading_turns``: how often the model read back inside of a request; each of these
     turns is a call too.
     """
 
@@ -25,16 +36,25 @@ class Savings:
     heard: int = 0
     sent_tokens: int = 0
     freed_tokens: int = 0
-    usd: float = 0.0
-    whole_usd: float = 0.0
     problems: dict[str, int] = field(default_factory=dict)
     _replaced: dict[tuple[str, str], int] = field(default_factory=dict)
-    _cached: dict[tuple[str, str], int] = field(default_factory=dict)
+    _billed: dict[tuple[str, str], list[_Call]] = field(default_factory=dict)
 
     @property
     def replaced(self) -> int:
         """How many contents were replaced: of each conversation and branch, the most in one request."""
         return sum(self._replaced.values())
+
+    @property
+    def usd(self) -> float:
+        """What the calls cost, of models whose prices are known."""
+        every = [call for calls in self._billed.values() for call in calls]
+        return sum(bill_usd(call.usage, call.prices) for call in every if call.prices is not None)
+
+    @property
+    def whole_usd(self) -> float:
+        """What they would have cost with nothing replaced."""
+        return sum(map(_whole_usd, self._billed.values()))
 
     def answered(self, place: tuple[str, str], *, replaced: int) -> None:
         """Count a call that was answered, and how many contents were replaced in its request."""
@@ -63,12 +83,9 @@ class Savings:
         self.heard += 1
         self.sent_tokens += total
         self.freed_tokens += freed
-        whole = _whole(usage, freed, cached_tokens=self._cached.get(place, 0))
-        self._cached[place] = total + freed
         known = known_model(model)
-        if known is not None and known.prices is not None:
-            self.usd += bill_usd(usage, known.prices)
-            self.whole_usd += bill_usd(whole, known.prices)
+        prices = None if known is None else known.prices
+        self._billed.setdefault(place, []).append(_Call(usage, freed, prices))
 
     def lines(self) -> list[str]:
         """What to show the user at the end."""
@@ -84,27 +101,48 @@ class Savings:
         return lines
 
     def _dollars(self) -> str:
-        if not self.whole_usd:
+        whole_usd = self.whole_usd
+        if not whole_usd:
             return ""
-        whole = figures.usd(self.whole_usd)
-        saved = self.whole_usd - self.usd
+        whole = figures.usd(whole_usd)
+        saved = whole_usd - self.usd
         if saved < 0:
             return f"; about {figures.usd(-saved)} more than {whole}, the cost of sending everything"
         return f"; about {figures.usd(saved)} of {whole} saved"
 
 
-def _whole(usage: Usage, freed_tokens: int, *, cached_tokens: int) -> Usage:
-    """What the call would have been billed with nothing replaced.
+def _whole_usd(calls: Sequence[_Call]) -> float:
+    """What the calls of one conversation would have cost with nothing replaced."""
+    before_tokens = 0
+    dollars = 0.0
+    for call, held in zip(calls, cached(_bills(calls)), strict=True):
+        whole = _whole(call.usage, call.freed_tokens, held, before_tokens)
+        before_tokens = whole.total_input_tokens
+        if call.prices is not None:
+            dollars += bill_usd(whole, call.prices)
+    return dollars
 
-    If the provider's cache was warm, it would have held the whole prompt of the call before; if not, nothing.
-    """
+
+def _bills(calls: Sequence[_Call]) -> list[Billed]:
+    """The bills; where more was replaced than in the call before, something that had been sent may have been."""
+    before_tokens = 0
+    bills = []
+    for call in calls:
+        bills.append(Billed(call.usage, call.freed_tokens > before_tokens))
+        before_tokens = call.freed_tokens
+    return bills
+
+
+def _whole(usage: Usage, freed_tokens: int, held: Cached, before_tokens: int) -> Usage:
+    """What a call would have been billed with nothing replaced; ``before_tokens``: the whole prompt before it."""
+    if held is Cached.NEVER:
+        return replace(usage, input_tokens=usage.input_tokens + freed_tokens)
     total = usage.total_input_tokens + freed_tokens
-    warm = usage.cache_read_input_tokens
-    read = min(max(cached_tokens, warm), total) if warm else 0
+    read = 0
+    if held is Cached.READ:
+        read = min(max(before_tokens, usage.cache_read_input_tokens), total)
     rest = total - read
+    plain = rest
     if usage.cache_creation_input_tokens:
         plain = min(usage.input_tokens, rest)
-        return replace(
-            usage, input_tokens=plain, cache_creation_input_tokens=rest - plain, cache_read_input_tokens=read
-        )
-    return replace(usage, input_tokens=rest, cache_read_input_tokens=read)
+    return replace(usage, input_tokens=plain, cache_creation_input_tokens=rest - plain, cache_read_input_tokens=read)

@@ -55,8 +55,3 @@ class Call:
     def usage(self) -> Usage | None:
         """What the provider billed; None: not recorded."""
         return None if self.bill is None else self.bill.usage
-
-    @property
-    def billed_without_cache(self) -> bool:
-        """Whether the bill says that nothing was read from a prompt cache, or written to one."""
-        return self.usage is not None and 0 < self.usage.input_tokens == self.usage.total_input_tokens

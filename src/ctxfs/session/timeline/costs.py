@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ctxfs.messages.items import ContentRange
 from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 from ctxfs.session.records import CallMade, Record
+from ctxfs.session.timeline.cached import Billed, Cached, cached
 from ctxfs.session.timeline.calls import Call
 from ctxfs.session.timeline.changes import ItemChange
 from ctxfs.session.timeline.lives import Lives
@@ -88,9 +89,9 @@ class Account:
         return next(long, None)
 
     def saved(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> float:
-        """What the calls did not have to read from the cache, or to write when it was never sent.
+        """What the calls did not have to read from the cache, or to write when it was never sent or had expired.
 
-        A call without a cache did not have to read it at the full price.
+        A call without a cache did not have to read it at the full price: see ``cached``.
 
         ``window_tokens``: the largest prompt; None means no limit. From the first call that would not have fitted it
         without eviction, there is no session to compare with: nothing is counted from there on, here and below.
@@ -100,11 +101,9 @@ class Account:
     def saved_by_call(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> Sequence[float]:
         """The same for each call that is counted, in order."""
         saved: list[float] = []
-        for call, cached in zip(self.requests, self.has_cache(), strict=True):
-            if cached:
-                saved.append(rates.read * call.evicted + (rates.write - rates.read) * call.unsent)
-            else:
-                saved.append(float(call.evicted))
+        for call, price, is_read in zip(self.requests, self.token_prices(rates), self.has_cache(), strict=True):
+            unsent = (rates.write - rates.read) * call.unsent if is_read else 0.0
+            saved.append(price * call.evicted + unsent)
         return saved[: self._counted(window_tokens)]
 
     def rewriting(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> float:
@@ -119,21 +118,20 @@ class Account:
         )
 
     def has_cache(self) -> Sequence[bool]:
-        """Of each request, whether a prompt cache may have held it.
-
-        A bill without cached tokens says that none did. If something was evicted before the call, that may be why,
-        unless no bill of the session has cached tokens.
-        """
-        never = all(call.billed_without_cache for call in self.requests if call.bill is not None)
-        return [not call.billed_without_cache or (call.rewritten > 0 and not never) for call in self.requests]
+        """Of each request, whether a warm prompt cache may have held what was sent before."""
+        return [held is Cached.READ for held in self._cached()]
 
     def token_prices(self, rates: Rates) -> Sequence[float]:
-        """What a token that had been sent before would have cost in each request: a read of the cache, or all of it."""
-        return [rates.read if cached else 1.0 for cached in self.has_cache()]
+        """What a token that had been sent before would have cost in each request, by what the cache held."""
+        prices = {Cached.READ: rates.read, Cached.WRITTEN: rates.write, Cached.NEVER: 1.0}
+        return [prices[held] for held in self._cached()]
 
     def rewritten(self) -> Sequence[int]:
         """The tokens that the cache had to take in again with each request; 0 where it had none."""
-        return [call.rewritten if cached else 0 for call, cached in zip(self.requests, self.has_cache(), strict=True)]
+        return [call.rewritten if is_read else 0 for call, is_read in zip(self.requests, self.has_cache(), strict=True)]
+
+    def _cached(self) -> list[Cached]:
+        return cached([Billed(call.usage, call.rewritten > 0) for call in self.requests])
 
     def _counted(self, window_tokens: int | None) -> int | None:
         """How many calls would have fitted the window; None: all."""
