@@ -85,13 +85,6 @@ class SessionReport:
         """Whether it was recorded what calls were billed."""
         return bool(self.bill) or self.repeated_calls > 0
 
-    @property
-    def replayed_usd(self) -> float | None:
-        """Of what was billed, the calls that were replayed; None: nothing is known of them, or a price."""
-        own = [call.usd for call in self.bill if not call.is_aside]
-        known = [usd for usd in own if usd is not None]
-        return sum(known) if known and len(known) == len(own) == self.calls else None
-
     def usd_with(self, run: PolicyRun) -> float | None:
         """What the bill would have been with ``run``; without a bill, what the replay costs. None: not known.
 
