@@ -1,14 +1,20 @@
 """The figures of README and docs are the same wherever they stand, and so are those that a command prints beside them.
 
-What a command prints is compared where it runs: the demo's picture in tests/cli/test_process.py, the programs of a page
-in tests/test_docs.py, the README's in tests/cli/test_pages.py, the size of the wheel in tests/test_packaging.py.
+``COMPARED`` says where what a command prints is compared with the pages, ``NOT_COMPARED`` which commands are not run
+for that, and why. The programs of a page are compared in tests/test_docs.py, the README's in tests/cli/test_pages.py,
+and the size of the wheel in tests/test_packaging.py.
 """
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from patience import HANGS_S
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -86,9 +92,116 @@ SETTINGS = re.compile(r"\$5 unless given")
 """Figures that look like results, and are given by who uses ctxfs."""
 
 COMMAND = re.compile(
-    r"(?m)(?:^|`|\$ )(?:make (?P<target>[\w-]+)|ctxfs (?:demo|replay|proxy|explain|ab)\b)"
+    r"(?m)(?:^|`|\$ )(?:make (?P<target>[\w-]+)|ctxfs (?P<command>demo|replay|proxy|explain|ab)\b)"
     r"|python\s+(?P<script>(?:benchmarks|scripts)/\w+\.py)"
 )
+
+
+COMPARED = {
+    "ctxfs demo": "tests/cli/test_process.py",
+    "make demo": "tests/cli/test_process.py",
+    "ctxfs replay": "tests/cli/test_pages.py",
+    "ctxfs explain": "tests/test_docs.py",
+    "ctxfs proxy": "tests/test_examples.py",
+    "benchmarks/bench_repeats.py": "tests/test_figures.py",
+    "benchmarks/bench_recall.py": "tests/test_figures.py",
+}
+"""By the command: the test that compares what it prints with what stands beside it."""
+
+_TIMES = "prints times, which another machine does not have; `make bench` runs it, with limits of its own"
+NOT_COMPARED = {
+    "benchmarks/bench_agents.py": _TIMES,
+    "benchmarks/bench_bookkeeping.py": _TIMES,
+    "benchmarks/bench_bounded.py": _TIMES,
+    "benchmarks/bench_compression.py": _TIMES,
+    "benchmarks/bench_durability.py": _TIMES,
+    "benchmarks/bench_fleet.py": _TIMES,
+    "benchmarks/bench_history.py": _TIMES,
+    "benchmarks/bench_import.py": _TIMES,
+    "benchmarks/bench_journal.py": _TIMES,
+    "benchmarks/bench_loop.py": _TIMES,
+    "benchmarks/bench_materialize.py": _TIMES,
+    "benchmarks/bench_offload.py": _TIMES,
+    "benchmarks/bench_peers.py": _TIMES,
+    "benchmarks/bench_replay.py": _TIMES,
+    "benchmarks/bench_retrieval.py": _TIMES,
+    "benchmarks/bench_view.py": _TIMES,
+    "benchmarks/bench_ways.py": _TIMES,
+    "benchmarks/bench_workspace.py": _TIMES,
+    "benchmarks/bench_economics.py": "takes minutes of processor time",
+    "scripts/fit_planner.py": "takes minutes of processor time, `all` an hour",
+    "make evidence": "takes minutes; `make check` runs its short form, with limits; the tables are compared here",
+    "make live": "needs a real model's server, and hours",
+    "make prove": "takes hours",
+    "make check": "is what runs this test",
+    "make frameworks": "installs each framework; its figures are what they keep, read from their sources",
+    "ctxfs ab": "needs a model; its pages show what it prints for made-up tasks",
+}
+"""Why no test compares what these print."""
+
+
+def commands_in(text: str) -> set[str]:
+    """The commands that stand in a section and its page's introduction, as ``COMPARED`` names them."""
+    found = set()
+    for command in COMMAND.finditer(text):
+        if command["target"]:
+            found.add(f"make {command['target']}")
+        elif command["command"]:
+            found.add(f"ctxfs {command['command']}")
+        else:
+            found.add(command["script"])
+    return found
+
+
+def test_each_command_beside_a_result_is_compared_or_says_why_not() -> None:
+    beside: set[str] = set()
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        introduction, *sections = re.split(r"(?m)^(?=## )", page.read_text())
+        for section in (introduction, *sections):
+            if RESULT.search(SETTINGS.sub("", re.sub(r"(?s)```.*?```", "", section))):
+                beside |= commands_in(introduction + section)
+    assert beside == COMPARED.keys() | NOT_COMPARED.keys()
+    assert not COMPARED.keys() & NOT_COMPARED.keys()
+    assert all((ROOT / test).is_file() for test in COMPARED.values())
+
+
+def printed_by(script: str, **environment: str) -> str:
+    """What a program in ``benchmarks`` prints."""
+    command = [sys.executable, str(ROOT / "benchmarks" / script)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, **environment}, timeout=HANGS_S
+    )
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_repeats_in_recorded_sessions_are_those_of_the_page(traces: list[Path]) -> None:
+    if not {"long", "billed"} <= {folder.name for folder in traces[0].parent.iterdir()}:
+        pytest.skip("NOT TESTED: no folders long and billed beside the recordings")
+    rows = re.findall(
+        r"(?m)^\| \w+, (\d+) \| ([\d,]+) \| (\d+) \(.*?\) \| ([\d.]+)% \|$",
+        printed_by("bench_repeats.py", CTXFS_TRACES=str(traces[0].parent)),
+    )
+    said = re.search(
+        r"Of ([\d,]+) results in (\d+) recorded sessions, (\d+)\s+were equal .*?, and their tokens were "
+        r"([\d.]+) %, ([\d.]+) % and ([\d.]+) % of all",
+        " ".join((ROOT / "docs" / "questions.md").read_text().split()),
+    )
+    assert said is not None
+    sessions, results, equal = (sum(int(row[k].replace(",", "")) for row in rows) for k in range(3))
+    assert said.groups() == (f"{results:,}", str(sessions), str(equal), *(row[3] for row in rows))
+
+
+@pytest.mark.slow
+def test_what_recall_finds_is_what_its_page_says() -> None:
+    shown = (ROOT / "docs" / "recall.md").read_text()
+    rows = re.findall(
+        r"(?m)^\| (search and read|all summaries) \| ([\d.]+)% \| ([\d.]+) \| (\d+)", printed_by("bench_recall.py")
+    )
+    assert len(rows) == 2
+    for way, found, calls, tokens in rows:
+        named = way.replace("all summaries", "the summaries alone")
+        assert f"\n| {named} | {float(found):.0f} % | {calls} | {tokens}" in shown
 
 
 def test_a_result_stands_beside_the_command_that_prints_it() -> None:
