@@ -39,10 +39,12 @@ PYTEST := $(BIN)/python -m pytest
 TESTS := $(BIN)/python scripts/run_tests.py
 PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=worksteal
 QUICK := --ignore=tests/prove -m 'not slow and not service' -k 'not trio'
-# Sessions against a model or a hostile process, cancelled and crashed at every step; thousands of hostile names and files.
-# Most of what a change breaks fails in other tests too.
-PLAYS := cancellation chained_kill crash endings expressions forgery full_disk fuzz history names port_faults \
+# Sessions against a model or a hostile process, cancelled, interrupted and crashed at every step, calls that fail one after
+# the other, thousands of hostile names and files. Most of what a change breaks fails in other tests too.
+PROOFS := cancellation chained_kill crash endings expressions forgery full_disk fuzz history names port_faults \
 	state_machine strace_faults swaps transcripts window writers
+PLAYS := $(PROOFS:%=tests/prove/test_%.py) tests/agent/test_interrupts.py tests/session/test_interrupts.py \
+	tests/storage/test_handles.py
 ifndef SEED
 SEED := $(strip $(shell od -An -N4 -tu4 /dev/urandom))
 endif
@@ -79,7 +81,7 @@ quick: $(STAMP)
 	HYPOTHESIS_PROFILE=quick $(PYTEST) $(PARALLEL) $(QUICK)
 
 test: $(STAMP)
-	$(TESTS) $(PARALLEL) $(PLAYS:%=--ignore=tests/prove/test_%.py) -m 'not service' --cov --cov-report=
+	$(TESTS) $(PARALLEL) $(PLAYS:%=--ignore=%) -m 'not service' --cov --cov-report=
 	@$(BIN)/python scripts/pure_core_coverage.py
 
 properties: $(STAMP)
@@ -89,7 +91,7 @@ services: $(STAMP)
 	$(TESTS) $(PARALLEL) -m service
 
 plays: $(STAMP)
-	$(TESTS) $(PARALLEL) $(PLAYS:%=tests/prove/test_%.py)
+	$(TESTS) $(PARALLEL) $(PLAYS)
 
 frameworks: $(STAMP)
 	$(BIN)/python scripts/run_frameworks.py $(FRAMEWORKS)
