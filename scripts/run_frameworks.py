@@ -40,8 +40,8 @@ class Environment:
     """One framework at one release.
 
     ``requires``: what pip is to install beside ctxfs; ``npm``: what npm is to install, in a folder of the environment
-    with that name; ``typed``: whether mypy checks what ctxfs has for it; ``shown``: whether its example and its
-    section of the documentation are run.
+    with that name; ``apart``: what pip is to install in an environment of its own there; ``typed``: whether mypy checks
+    what ctxfs has for it; ``shown``: whether its example and its section of the documentation are run.
     """
 
     framework: str
@@ -49,6 +49,7 @@ class Environment:
     requires: tuple[str, ...]
     typed: bool
     npm: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
     shown: bool = True
 
     @property
@@ -64,7 +65,7 @@ class Environment:
     @property
     def python(self) -> Path:
         """Its interpreter."""
-        return self.path / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+        return interpreter(self.path)
 
     @property
     def checked_files(self) -> list[Path]:
@@ -85,10 +86,11 @@ def environments(table: dict[str, dict[str, Any]], extras: dict[str, list[str]])
         needed = row["requires"] if "requires" in row else extras[name]
         also = (*row.get("also", ()), *TOOLS)
         npm = tuple(row.get("npm", ()))
-        shown = row.get("shown", not npm)
+        apart = tuple(row.get("apart", ()))
+        shown = row.get("shown", not npm and not apart)
         typed = row.get("types", True)
-        found.append(Environment(name, "newest", (*needed, *also), typed=typed, npm=npm, shown=shown))
-        if npm or not row.get("oldest", True):
+        found.append(Environment(name, "newest", (*needed, *also), typed=typed, npm=npm, apart=apart, shown=shown))
+        if npm or apart or not row.get("oldest", True):
             continue
         found.append(Environment(name, "oldest", (*[oldest(one) for one in needed], *also), typed=False))
     return found
@@ -132,22 +134,14 @@ def built(environment: Environment, project: str, *, fresh: bool, run: Run = run
     Raises ``NotInstalledError`` when what it requires cannot be installed, and ``BrokenError`` when ctxfs cannot.
     """
     wanted = hashlib.sha256(
-        "\n".join([sys.version, project, *environment.requires, *environment.npm]).encode()
+        "\n".join([sys.version, project, *environment.requires, *environment.npm, *environment.apart]).encode()
     ).hexdigest()
     stamp = environment.path / ".requirements"
     ctxfs = ["--editable", str(ROOT)]
     if not fresh and stamp.exists() and stamp.read_text() == wanted:
         return
     shutil.rmtree(environment.path, ignore_errors=True)
-    if (uv := shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")) is not None:
-        done = run([uv, "venv", "--quiet", "--python", sys.executable, str(environment.path)])
-        install = [uv, "pip", "install", "--quiet", "--python", str(environment.python)]
-        if fresh:
-            install.append("--refresh")
-    else:
-        print("uv is not installed: pip makes the environments, which takes longer", flush=True)
-        done = run([sys.executable, "-m", "venv", str(environment.path)])
-        install = [str(environment.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done, install = new_environment(environment.path, fresh=fresh, run=run)
     done = run([*install, *ctxfs, *environment.requires]) if done.returncode == 0 else done
     if done.returncode:
         alone = run([*install, *ctxfs])
@@ -156,7 +150,30 @@ def built(environment: Environment, project: str, *, fresh: bool, run: Run = run
         raise NotInstalledError(f"{environment.name} could not be made:\n{done.stdout}")
     if environment.npm:
         install_programs(environment, run)
+    if environment.apart:
+        done, install = new_environment(environment.path / "apart", fresh=fresh, run=run)
+        done = run([*install, *environment.apart]) if done.returncode == 0 else done
+        if done.returncode:
+            raise NotInstalledError(f"{environment.name} could not be made:\n{done.stdout}")
     stamp.write_text(wanted)
+
+
+def new_environment(path: Path, *, fresh: bool, run: Run) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """Make an environment in a directory; return how that ended, and the command that installs into it."""
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+    python = str(interpreter(path))
+    if uv is None:
+        print("uv is not installed: pip makes the environments, which takes longer", flush=True)
+        done = run([sys.executable, "-m", "venv", str(path)])
+        return done, [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = run([uv, "venv", "--quiet", "--python", sys.executable, str(path)])
+    install = [uv, "pip", "install", "--quiet", "--python", python]
+    return done, [*install, "--refresh"] if fresh else install
+
+
+def interpreter(path: Path) -> Path:
+    """The interpreter of the environment in a directory."""
+    return path / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
 
 
 def install_programs(environment: Environment, run: Run) -> None:

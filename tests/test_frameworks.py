@@ -60,7 +60,7 @@ def test_an_adapter_names_the_extra_that_is_missing(name: str) -> None:
     assert done.stdout.split() == [name]
 
 
-@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if "npm" not in row])
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if not {"npm", "apart"} & row.keys()])
 def test_a_framework_has_tests_an_example_and_its_part_of_the_page(name: str) -> None:
     assert (TESTS / f"test_{name}.py").exists()
     assert (ROOT / "examples" / f"with_{name}.py").exists()
@@ -74,10 +74,11 @@ def test_the_page_of_frameworks_stays_short() -> None:
     assert len((ROOT / "docs" / "frameworks.md").read_text().split()) <= 2_500
 
 
-def test_a_program_of_npm_is_in_the_proxys_table() -> None:
+def test_a_program_is_in_the_proxys_table() -> None:
     page = (ROOT / "docs" / "proxy.md").read_text()
     commands = [PACKAGES[package] for package in ROWS["programs"]["npm"]]
-    assert commands
+    commands += [name for name, row in ROWS.items() if "apart" in row]
+    assert "aider" in commands
     for command in commands:
         assert f"`{command} …`" in page
 
@@ -87,6 +88,7 @@ def test_the_newest_and_the_oldest_release_are_tested() -> None:
         "a": {"also": ["x"]},
         "b": {"requires": ["b>=1.5,<3", "c>=2"]},
         "c": {"requires": ["d>=1"], "oldest": False},
+        "d": {"requires": ["e>=1"], "apart": ["f>=1"]},
     }
     made = {one.name: one.requires for one in environments(table, {"a": ["a[full]>=2.0"]})}
     assert made == {
@@ -95,6 +97,7 @@ def test_the_newest_and_the_oldest_release_are_tested() -> None:
         "b-newest": ("b>=1.5,<3", "c>=2", "pytest>=9"),
         "b-oldest": ("b==1.5", "c==2", "pytest>=9"),
         "c-newest": ("d>=1", "pytest>=9"),
+        "d-newest": ("e>=1", "pytest>=9"),
     }
 
 
@@ -110,6 +113,14 @@ def test_a_framework_that_cannot_be_installed_is_no_broken_ctxfs(refused: str, e
 
     with pytest.raises(error, match=r"^a-newest[^\n]*:\nno such release$"):
         built(Environment("a", "newest", ("a>=2",), typed=True), "", fresh=True, run=run)
+
+
+def test_a_program_that_cannot_be_installed_apart_is_named() -> None:
+    def run(command: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, int("f>=1" in command), stdout="no such release")
+
+    with pytest.raises(NotInstalledError, match=r"^d-newest could not be made:\nno such release$"):
+        built(Environment("d", "newest", ("e>=1",), typed=True, apart=("f>=1",)), "", fresh=True, run=run)
 
 
 def test_the_types_of_a_framework_are_checked_as_strictly_as_all_others() -> None:

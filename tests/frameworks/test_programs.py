@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from ctxfs.messages import ToolCall
-from ctxfs.testing import GeminiServer, MessagesServer, ResponsesServer
+from ctxfs.testing import ChatCompletionsServer, GeminiServer, MessagesServer, ResponsesServer
 from frameworks import flow
 from frameworks.proxied import LONGEST_S, behind_the_proxy
 
@@ -144,6 +145,38 @@ def test_gemini_cli(work: Path) -> None:
     assert server.refusals == []
     [*_, last] = [body for body in server.requests if in_contents(body)]
     assert_read_back(in_contents(last), said)
+
+
+def test_cline(work: Path) -> None:
+    """It reads its base URL from its settings, which a shell behind the proxy writes."""
+
+    def results_of(body: Any) -> list[str]:
+        contents = [message["content"] for message in body["messages"] if message["role"] == "tool"]
+        return [one if one.startswith("[Content") else json.loads(one)[0]["result"] for one in contents]
+
+    def turn(body: dict[str, Any]) -> Any:
+        command = next_step(work, results_of(body))
+        return "done" if command is None else [ToolCall("run_commands", {"commands": [command]})]
+
+    cline = shlex.quote(str(PROGRAMS / "cline"))
+    signs_in = f'{cline} auth -p openai-compatible -k any -m gpt-5 -b "$OPENAI_BASE_URL"'
+    home = work.parent / "home"
+    home.mkdir()
+    with ChatCompletionsServer([turn] * 20) as server:
+        done = behind_the_proxy(
+            ["sh", "-c", f"{signs_in} && {cline} -P openai-compatible 'Read the logs.'"],
+            ["--keep-recent", "run_commands=1", "--read-tool", "run_commands"],
+            sessions=work.parent / "sessions",
+            cwd=work,
+            # Otherwise it starts a process in the background, which outlives it, and keeps its output open.
+            environment={
+                "HOME": str(home),
+                "OPENAI_BASE_URL": server.url,
+                "CLINE_SESSION_BACKEND_MODE": "local",
+            },
+        )
+    assert server.refusals == []
+    assert_read_back(results_of(server.requests[-1]), done.stderr)
 
 
 # A wrapped MCP server -------------------------------------------------------------------------------------------------

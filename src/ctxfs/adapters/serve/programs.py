@@ -27,6 +27,7 @@ PROGRAMS: Mapping[str, Program] = {
     # Its read_file opens files of the workspace only.
     "gemini": Program("run_shell_command"),
     "goose": Program("shell"),
+    "cline": Program("run_commands"),
 }
 """By the name of the command."""
 
@@ -35,6 +36,7 @@ PACKAGES: Mapping[str, str] = {
     "@openai/codex": "codex",
     "opencode-ai": "opencode",
     "@google/gemini-cli": "gemini",
+    "cline": "cline",
 }
 """The command that each package of npm has."""
 
