@@ -269,6 +269,20 @@ def test_a_step_that_changes_nothing_is_not_told_as_one() -> None:
     assert context.events == []
 
 
+def test_a_step_that_was_not_carried_out_is_taken_again() -> None:
+    context = Holder(exchanges(7, 1_300))
+    reduction = window().fit(context.counted_tokens, CharsCounter())
+    assert reduction is not None
+    step = reduction.next_step(context.view())
+    reduction.again()
+    assert reduction.next_step(context.view()) == step
+    assert isinstance(step, Plan)
+    context.carry_out(step)
+    assert reduction.next_step(context.view()) == Done(
+        compacted=Compacted(tokens_before=9_260, tokens_after=6_760, steps=("types",)), counted_tokens=6_760
+    )
+
+
 def test_no_model_is_asked_once_the_high_water_mark_is_reached() -> None:
     asked: list[str] = []
 

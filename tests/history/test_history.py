@@ -855,14 +855,20 @@ def test_a_result_is_previewed_even_if_another_process_decides_first(tmp_path: P
 
 def test_the_window_is_guarded_even_if_another_process_decides_first(tmp_path: Path) -> None:
     compaction = SelectiveCompaction(rules={ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1)})
-    guarded: dict[str, Any] = {"root_path": tmp_path, "pricing": None, "window": Window(8_000, compaction=compaction)}
+    guarded: dict[str, Any] = {
+        "root_path": tmp_path,
+        "pricing": None,
+        "window": Window(19_000, compaction=compaction),
+        "preview_above_tokens": None,
+        "offload_policy": OffloadPolicy(token_threshold=500),
+    }
     with History("alone", **guarded, counter=Overtaken("line", lambda: None)) as history:
-        alone = history.rewrite(conversation(8))
-        assert len(alone) == 7
+        alone = history.rewrite(conversation(5))
+        assert set(alone) == {("o", 0), ("o", 1)}
     with History("s", root_path=tmp_path) as other:
         counter = Overtaken("line", lambda: other.rewrite(two_logs(), branch="b"))
         with History("s", **guarded, counter=counter) as history:
-            assert set(history.rewrite(conversation(8))) == set(alone)
+            assert set(history.rewrite(conversation(5))) == set(alone)
             assert counter.is_done
 
 
