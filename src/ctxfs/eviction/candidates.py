@@ -37,9 +37,6 @@ class _Option:
     path: str
     placeholder: Placeholder
 
-    def offload(self, reason: str) -> Offload:
-        return Offload.of(self.written(self.item), self.path, reason)
-
     def written(self, item: ContextItem) -> ContextItem:
         return replace(item, placeholder=self.placeholder.text, placeholder_tokens=self.placeholder.tokens)
 
@@ -124,7 +121,8 @@ class Candidates:
 
     def offload(self, item_id: str, reason: str) -> Offload:
         """How an item that can leave is evicted."""
-        return self._options[item_id].offload(reason)
+        option = self._options[item_id]
+        return Offload.of(option.written(option.item), option.path, reason)
 
     def step(self, one: str, reason: str) -> Offload | Trim:
         """How an item that can leave, or the arguments of a call, are evicted by price."""

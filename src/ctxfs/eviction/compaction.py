@@ -191,7 +191,8 @@ class SelectiveCompaction:
             elif rule.strategy is Strategy.DROP and kind is not ItemType.TOOL_RESULT:
                 moved |= {item.id for item in seen if item.item_type is kind and item.id not in stays}
             else:
-                for item in _old(seen, kind, rule):
+                of_kind = [item for item in seen if item.item_type is kind]
+                for item in of_kind[: max(0, len(of_kind) - rule.keep_recent)]:
                     if wanted <= 0 and rule.strategy is not Strategy.DROP:
                         break
                     if item.id in staying or not policy.should_offload(item):
@@ -202,13 +203,13 @@ class SelectiveCompaction:
                     offload = Offload.of(written, paths[item.id], f"compaction of {kind}s")
                     offloads[item.id] = offload
                     wanted -= offload.tokens_before - offload.tokens_after
-        return _plan(items, offloads, moved, slot=slot, counter=counter)
-
-
-def _old(seen: Sequence[ContextItem], kind: ItemType, rule: Rule) -> Sequence[ContextItem]:
-    """The items of a type that its rule does not keep, oldest first."""
-    of_kind = [item for item in seen if item.item_type is kind]
-    return of_kind[: max(0, len(of_kind) - rule.keep_recent)]
+        archive = archive_of([item for item in items if item.id in moved], slot=slot, counter=counter)
+        if archive is None:
+            return Plan(offloads=tuple(offloads[i.id] for i in items if i.id in offloads))
+        kept = tuple(offloads[i.id] for i in items if i.id in offloads and i.id not in moved)
+        changed = moved.union(offload.item_id for offload in kept)
+        first = next(i.id for i in items if i.id in changed)
+        return Plan(offloads=kept, archive=archive, archive_first=first in moved)
 
 
 OLD_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=2)})
@@ -275,27 +276,9 @@ def _freed(items: Sequence[ContextItem], offloads: Mapping[str, Offload], moved:
     return gone + sum(o.tokens_before - o.tokens_after for o in offloads.values() if o.item_id not in moved)
 
 
-def _plan(
-    items: Sequence[ContextItem],
-    offloads: Mapping[str, Offload],
-    moved: set[str],
-    *,
-    slot: ArchiveSlot | None,
-    counter: TokenCounter,
-) -> Plan:
-    going = [i for i in items if i.id in moved]
-    archive = archive_of(going, slot=slot, counter=counter) if going else None
-    if archive is None:
-        return Plan(offloads=tuple(offloads[i.id] for i in items if i.id in offloads))
-    kept = tuple(offloads[i.id] for i in items if i.id in offloads and i.id not in moved)
-    changed = moved.union(offload.item_id for offload in kept)
-    first = next(i.id for i in items if i.id in changed)
-    return Plan(offloads=kept, archive=archive, archive_first=first in moved)
-
-
 def archive_of(items: Sequence[ContextItem], *, slot: ArchiveSlot | None, counter: TokenCounter) -> Archive | None:
-    """The archive for ``items``; None if there is no place for one, or its placeholder would not be smaller."""
-    if slot is None:
+    """The archive for ``items``; None if there are none, no place for one, or its placeholder would not be smaller."""
+    if slot is None or not items:
         return None
     text = render(slot.path, f"{len(items)} earlier messages were moved there, in order.", reader=slot.reader)
     return slot.archive(items, text, counter=counter, reason="whole exchanges, stored together")

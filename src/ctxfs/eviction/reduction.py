@@ -199,7 +199,7 @@ class Reduction:
         return self._compacted(OLD_EXCHANGES, view, self._wanted(view), view.staying)
 
     def _compacted(
-        self, compaction: SelectiveCompaction, view: View, wanted: int, staying: Collection[str] = ()
+        self, compaction: SelectiveCompaction, view: View, wanted: int, staying: Collection[str]
     ) -> Plan | None:
         if wanted <= 0:
             return None
@@ -298,18 +298,14 @@ class Reduction:
         """Everything that the model has replied to, except for the system prompt and items that must stay."""
         if not self._over(view):
             return None
-        stays = {ItemType.SYSTEM_PROMPT, *(kind for kind in _USERS if not self.policy.type_enabled[kind])}
+        stays = {ItemType.SYSTEM_PROMPT}
+        for kind in (ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT):
+            if not self.policy.type_enabled[kind]:
+                stays.add(kind)
         pinned = with_exchanges(view.items, view.pinned)
         going = [i for i in seen_items(view.items) if i.item_type not in stays and i.id not in pinned]
-        if not going:
-            return None
         archive = archive_of(going, slot=view.slot, counter=self.counter)
-        if archive is None:
-            return None
-        return Plan(archive=archive)
-
-
-_USERS = (ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT)
+        return None if archive is None else Plan(archive=archive)
 
 
 def overflow(

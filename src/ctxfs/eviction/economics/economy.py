@@ -135,11 +135,7 @@ class SessionPricing:
 
     def billed(self, usage: Usage) -> None:
         """Take in what the last request was billed, before its reply enters: what the cache holds really."""
-        self._billed = Billed.of(usage, charges_writes=self._charges_writes)
-
-    @property
-    def _charges_writes(self) -> bool:
-        return self._terms.rates.write > 1
+        self._billed = Billed.of(usage, charges_writes=self._terms.rates.write > 1)
 
     def entered(self, item: ContextItem) -> None:
         """Take in an item at the end of the context, once the candidates know it."""
@@ -155,7 +151,15 @@ class SessionPricing:
 
     def _replied(self, item: ContextItem, message: AssistantMessage) -> None:
         self._programs = {call.id: program_of(call.arguments) for call in message.tool_calls}
-        inputs = [_input_candidate(trim) for trim in self._candidates.trims_of(item.id)]
+        inputs = [
+            Candidate(
+                id=trim.stored.id,
+                kind=ItemKind.ARGUMENTS,
+                tokens=trim.tokens_before,
+                placeholder_tokens=trim.tokens_after,
+            )
+            for trim in self._candidates.trims_of(item.id)
+        ]
         text = max(0, item.token_count - sum([i.tokens for i in inputs]))
         expires_at = self._clock() + self._terms.ttl_s
         self.ledger.replied((text, *inputs), cache_expires_at=expires_at, billed=self._billed)
@@ -316,12 +320,3 @@ class SessionPricing:
         """What the planner thinks of every item that could leave: why it leaves or stays, and when it would go."""
         self.plan()  # so that the sizes are known of what would leave
         return decisions(self.ledger, now=self._clock())
-
-
-def _input_candidate(trim: Trim) -> Candidate:
-    return Candidate(
-        id=trim.stored.id,
-        kind=ItemKind.ARGUMENTS,
-        tokens=trim.tokens_before,
-        placeholder_tokens=trim.tokens_after,
-    )

@@ -43,7 +43,7 @@ def under_step(
     ]
     could.sort(key=lambda found: found[0] / found[1].saved_tokens)
     horizon = ledger.horizon()
-    growth = _growth(ledger)
+    growth = max(1.0, (ledger.total_tokens + ledger.gone_tokens) / max(1, ledger.calls))  # a call's, without eviction
     dearer = 0.0 if cold else below.write - below.read
     cost_of_taken = dearer * _rewritten(ledger, [places[h.id] for h in taken], freed)
     best = 0
@@ -84,8 +84,3 @@ def _rewritten(ledger: Ledger, places: Sequence[int], freed: int) -> int:
     if behind <= ledger.new_tokens:
         return 0
     return max(0, (ledger.total_tokens if ledger.rates.rewrites_all else behind) - freed - ledger.new_tokens)
-
-
-def _growth(ledger: Ledger) -> float:
-    """By how many tokens a call lets the context grow, without eviction."""
-    return max(1.0, (ledger.total_tokens + ledger.gone_tokens) / max(1, ledger.calls))
