@@ -107,7 +107,8 @@ def test_explain_says_what_replacing_made_the_cache_write_again(tmp_path: Path) 
     with History("s", root_path=tmp_path, **KEEP_ONE) as history:
         for exchanges in range(1, 5):
             counted.append(history.rewrite(conversation(exchanges)).tokens)
-            usage = {"input_tokens": counted[-1] - 100, "cache_read_input_tokens": 100, "output_tokens": 5}
+            cached = 100 * exchanges  # as many in each bill would be a system prompt alone
+            usage = {"input_tokens": counted[-1] - cached, "cache_read_input_tokens": cached, "output_tokens": 5}
             history.replied(usage, "claude-sonnet-5-5")
 
     async def explained() -> tuple[Account, Explanation]:
