@@ -33,7 +33,7 @@ from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session import erase, prune_session
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ContentRemoved, ItemAdded, Pinned, Record, Removed, Replaced, Undone
-from ctxfs.session.timeline.back import Back, pinned, undone
+from ctxfs.session.timeline.back import Back, pinned, undone, unpinned
 from ctxfs.session.timeline.costs import account
 from ctxfs.session.timeline.reading import read_timeline
 from ctxfs.session.timeline.timeline import Timeline
@@ -471,6 +471,15 @@ async def test_what_was_restored_and_unpinned_stays_as_long_as_what_was_only_res
         await ctx.messages()
         assert item_of(ctx, "c1").destroyed
         await held_the_same(session, ctx)
+
+
+def test_what_unpins_an_item_is_decided_from_the_journal() -> None:
+    added = ItemAdded(item=make_item("call_1", ToolMessage("call_1", "bash", "printed")))
+    assert not unpinned([added], "call_1")
+    back = unpinned([added, Pinned(item_ids=("call_1",))], "call_1")
+    assert back.records == (Pinned(item_ids=("call_1",), pinned=False),)
+    with pytest.raises(UnknownItem):
+        unpinned([added], "nothing")
 
 
 async def test_pinning_what_was_evicted_brings_it_back() -> None:
