@@ -271,8 +271,7 @@ class Ledger:
         self.rewritten_tokens = 0
         self._append(parts, came=self.calls - 1, known=known_items)
         self.new_tokens -= known
-        for item_id in self.held.keys() & self.left.keys():  # it is back
-            self._is_back(item_id)
+        self._take_back()
         return self
 
     def lost(self, tokens: int) -> Self:
@@ -297,8 +296,7 @@ class Ledger:
         self.misses = before.misses
         self.left = before.left.copy()
         self.open_read_backs = OpenReadBacks(before.open_read_backs.sums.copy())
-        for item_id in self.held.keys() & self.left.keys():
-            self._is_back(item_id)
+        self._take_back()
         self.changes += 1
         return self
 
@@ -388,9 +386,12 @@ class Ledger:
         self.reading += pages
         self.read_at = self.calls
 
-    def _is_back(self, item_id: str) -> None:
-        since, hazard = self.left.pop(item_id)
-        self.open_read_backs.add(since, -hazard)
+    def _take_back(self) -> None:
+        """Expect no read-backs of contents that are back; of one that a preview or placeholder hides, they go on."""
+        for item_id in self.held.keys() & self.left.keys():
+            if not self.held[item_id].candidate.hidden_tokens:
+                since, hazard = self.left.pop(item_id)
+                self.open_read_backs.add(since, -hazard)
 
     def _next_request(self) -> tuple[float, float]:
         """What the next request costs without eviction, and as the context is."""
