@@ -18,7 +18,6 @@ from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import STORE_VARIABLE, PreviewAbove, Root, StoreUrl
 from ctxfs.cli.session import find_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
-from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 from ctxfs.lab.shadow import DEFAULT_BUDGET_USD, Sampler
 
@@ -100,14 +99,6 @@ Gemini = Annotated[
     ),
 ]
 
-TellRepeats = Annotated[
-    bool,
-    typer.Option(
-        "--tell-repeats",
-        help="Send a result that the model has seen before as one line, and a newer version of it as its new lines.",
-    ),
-]
-
 ReadingTurns = Annotated[
     int,
     typer.Option(
@@ -130,7 +121,6 @@ def proxy(
     read_tool: ReadTool = None,
     window: Window = None,
     preview_above_tokens: PreviewAbove = DEFAULT_PREVIEW_ABOVE_TOKENS,
-    tell_repeats: TellRepeats = False,
     reading_turns: ReadingTurns = 0,
     upstream_anthropic: Anthropic = None,
     upstream_openai: OpenAI = None,
@@ -155,8 +145,6 @@ def proxy(
         settings["read_tool"] = program_of(command).read_tool
     if window is not None:
         settings["window"] = window
-    if tell_repeats:
-        settings["offload_policy"] = OffloadPolicy(tell_repeats=True)
     beside_it = None if shadow is None else Sampler(share=_share(shadow), budget_usd=shadow_budget)
     place = sessions_at(root, store, may_be_new=True)
     # Here, since it needs the extra `proxy`, and the help does not.

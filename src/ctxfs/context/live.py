@@ -3,13 +3,11 @@
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from anyio import to_thread
 
-from ctxfs.context.again import SeenResults, TellRepeats
 from ctxfs.context.commit import Pending, carry_out
 from ctxfs.context.entry import Entry, EntryRules, Known, build_entry, recorded_entry
 from ctxfs.context.notices import Notices
@@ -73,8 +71,6 @@ class LiveTranscript:
         self.transcript = Transcript(settings.exact, self.fs.base, economy=settings.priced, policy=settings.policy)
         self.pending = Pending()
         self._identifiers = IdentifierIndex()
-        tells = settings.offload_enabled and settings.policy.tell_repeats
-        self._seen = SeenResults(self.transcript.items) if tells else None
         self._slot: ArchiveSlot | None = None
 
     @property
@@ -100,10 +96,7 @@ class LiveTranscript:
 
     def _rules(self, counter: TokenCounter) -> EntryRules:
         readers = self._readers if self.why_unread is None else self._readers.without_files()
-        rules = self._settings.entry_rules(counter, self.fs.base, readers)
-        if self._seen is None:
-            return rules
-        return replace(rules, eager=TellRepeats(seen=self._seen, tools=readers.names, otherwise=rules.eager))
+        return self._settings.entry_rules(counter, self.fs.base, readers)
 
     def warn_of_unread(self) -> None:
         """Log, once, why no tool of the requests opens what placeholders name."""
@@ -126,8 +119,6 @@ class LiveTranscript:
     def warn_of_large(self, entries: Sequence[Entry]) -> None:
         """Log, once, that a result is sent whole because no tool of the request opens what would be stored."""
         eager = self.rules.eager
-        if isinstance(eager, TellRepeats):
-            eager = eager.otherwise
         if isinstance(eager, Preview) and not eager.tools and any(eager.is_over(entry.item) for entry in entries):
             self.notices.warn_once(eager.rule.no_reader)
 
@@ -183,10 +174,6 @@ class LiveTranscript:
             rules=self.rules,
             restored=self.fs.state.replies_since_restored(),
         )
-        if self._seen is not None:
-            for item in self.transcript.items.values():
-                self._seen.called(item.message)
-                self._seen.enter(item, stored=self.fs.state.stored.get(item.id))
 
     # Coming in -------------------------------------------------------------------------------------------------------
 
@@ -209,8 +196,6 @@ class LiveTranscript:
             draft = known.draft()
             entries: list[Entry] = []
             for one in incoming:
-                if self._seen is not None:
-                    self._seen.called(one.message)
                 if _is_small(one.message.content):
                     entry = build_entry(one, draft, self.rules)
                 else:
@@ -240,8 +225,6 @@ class LiveTranscript:
             self.pending.items[entry.item.id] = entry.item
             if entry.eager is not None:
                 self.pending.eager[entry.item.id] = entry.eager
-            if self._seen is not None:
-                self._seen.enter(entry.item, is_whole=entry.eager is None)
         if replacing:
             self.transcript.move(replacing)
             self.pending.remove(replacing)

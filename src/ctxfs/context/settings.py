@@ -70,7 +70,7 @@ class ContextSettings:
         priced = priced_at(self.model, self.pricing)
         policy = self.offload_policy or OffloadPolicy()
         guard = WindowGuard.of(as_window(self.window), self.model, policy)
-        asked = (guard.budget, priced, self.eager, policy.tell_repeats or None)
+        asked = (guard.budget, priced, self.eager)
         if self.offload_policy is not None and self.offload_enabled and all(rule is None for rule in asked):
             raise ConfigError("offload_policy has no effect: window, pricing and eager, which ask it, are off")
         if self.eager is not None:

@@ -47,8 +47,6 @@ class OffloadPolicy:
     empty may get one. None, the default: the price decides, and compaction gives files to items of over 2,000 tokens.
     ``type_enabled``: which types may be evicted at all; types that are not named keep their default.
     ``type_thresholds``: thresholds for single types, in tokens, instead of ``token_threshold``.
-    ``tell_repeats``: a result that equals one which the model has seen is told in one line, and a newer version of what
-    the same call returned by the lines that are new, where that is shorter. It is stored in full first.
 
     When the window is full, whole old exchanges go into an archive whatever this says. If the rest still does not fit,
     thresholds no longer count; types that ``type_enabled`` forbids stay even then.
@@ -59,7 +57,6 @@ class OffloadPolicy:
     token_threshold: int | None = None
     type_enabled: Mapping[str, bool] = field(default_factory=dict)
     type_thresholds: Mapping[str, int] = field(default_factory=dict)
-    tell_repeats: bool = False
 
     def __post_init__(self) -> None:
         if self.token_threshold is not None:
@@ -72,14 +69,11 @@ class OffloadPolicy:
             require_bool(f"type_enabled[{str(name)!r}]", enabled)
         for name, threshold in self.type_thresholds.items():
             require_int(f"type_thresholds[{str(name)!r}]", threshold, at_least=0)
-        require_bool("tell_repeats", self.tell_repeats)
         for name in self.type_thresholds:
             if self.type_enabled.get(name) is False:
                 raise ConfigError(
                     f"type_thresholds[{str(name)!r}] has no effect: type_enabled says that the type stays"
                 )
-        if self.tell_repeats and self.type_enabled.get(ItemType.TOOL_RESULT) is False:
-            raise ConfigError("tell_repeats has no effect: type_enabled says that tool results stay")
         object.__setattr__(self, "type_enabled", MappingProxyType({**_TYPE_ENABLED, **self.type_enabled}))
         object.__setattr__(self, "type_thresholds", MappingProxyType(dict(self.type_thresholds)))
 
@@ -97,7 +91,6 @@ class OffloadPolicy:
             "token_threshold": self.token_threshold,
             "type_enabled": dict(self.type_enabled),
             "type_thresholds": dict(self.type_thresholds),
-            "tell_repeats": self.tell_repeats,
         }
 
     def should_offload(self, item: ContextItem) -> bool:

@@ -18,7 +18,6 @@ from ctxfs.context.history.settings import HistorySettings
 from ctxfs.context.history.view import Decision, HistoryView
 from ctxfs.errors import ConfigError, ContextOverflow, PromptTooLong, SessionLocked, StorageError, WriteFailed
 from ctxfs.errors.checks import require_kind
-from ctxfs.eviction.again import may_be_told, told_again
 from ctxfs.eviction.events import ContentReadBack, ContextEvent, Evicted, Offloaded, OffloadFailed, story
 from ctxfs.eviction.offload_plan import Offload, Plan
 from ctxfs.eviction.placeholder.text import reading_tools
@@ -151,25 +150,18 @@ class HistoryCore:
         )
 
     def _previews(self, view: HistoryView, tools: Collection[str]) -> Plan:
-        """New results that are not sent whole: seen before, or too large; ``tools``: see ``History.rewrite``."""
+        """New results that are too large to be sent whole; ``tools``: see ``History.rewrite``."""
         rule = self._settings.preview
-        tells = self._settings.policy.tell_repeats
-        if rule is None and not tells:
+        if rule is None:
             return Plan()
         reader = self._settings.read_tool
         readers = reading_tools(tools or [tool.name for tool in self.tools], reader=reader)
-        preview = None if rule is None else Preview(rule=rule, tools=readers, reader=reader)
+        preview = Preview(rule=rule, tools=readers, reader=reader)
         offloads: list[Offload] = []
         for item in view.unseen_results():
-            path = view.transcript.path_of(item)
-            told: Offload | None = None
-            earlier = view.earlier(item) if tells and may_be_told(item) else None
-            if earlier is not None:
-                told = told_again(item, earlier, path=path, tools=readers, reader=reader, counter=self.counting)
-            if told is None and preview is not None and preview.is_over(item):
-                told = preview.offload(item, path, self.counting)
-            if told is not None:
-                offloads.append(told)
+            if preview.is_over(item):
+                path = view.transcript.path_of(item)
+                offloads.append(preview.offload(item, path, self.counting))
         return Plan(offloads=tuple(offloads))
 
     def arrive(self, key: Key, content: Content, *, tool: str, stub: Content | None, full_bytes: int) -> Content:

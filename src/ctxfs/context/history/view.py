@@ -28,14 +28,12 @@ from ctxfs.context.history.slots import (
     snapshot,
 )
 from ctxfs.context.transcript import Transcript
-from ctxfs.eviction.again import Earlier
 from ctxfs.eviction.offload_plan import Offload, Plan, Trim
 from ctxfs.eviction.placeholder.identifiers import IdentifierIndex
 from ctxfs.messages.incoming import Incoming, new_item
 from ctxfs.messages.items import ContentRange, ContextItem
 from ctxfs.messages.messages import AssistantMessage, Block, unchanged
 from ctxfs.messages.names import NameAllocator, layout_of
-from ctxfs.messages.readable import readable_text
 from ctxfs.messages.tokens import count_block
 from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.records import Decided
@@ -345,54 +343,6 @@ class HistoryView:
             if not item.destroyed and self.settings.policy.allows(item.item_type, item.content_tokens):
                 found.append(item)
         return found
-
-    def earlier(self, item: ContextItem) -> Earlier | None:
-        """The result that a new one equals and the model has seen; else the last whole one of the same call, or None.
-
-        Results are found by the ids of their calls: where there are none, equal results are replaced together.
-        """
-        derived = self._derived
-        slot = derived.slots[derived.by_item[item.id][0]]
-        if not slot.part.id:
-            return None
-        for number in reversed(derived.by_content[slot.key.kind, slot.key.sha256]):
-            other = derived.slots[number]
-            if number < derived.said and other.part.id:
-                decided = self._decided(other)
-                return Earlier(other.item_id if decided is None else decided.item_id, "", is_same=True)
-        for number in range(derived.said - 1, -1, -1):
-            part = derived.slots[number].part
-            if part.kind not in SAID:
-                break
-            if part.kind == "call" and part.id == slot.part.id:
-                return self._older(number)
-        return None
-
-    def _older(self, number: int) -> Earlier | None:
-        """The last whole result of a call before that with this ``number``, with the same tool and arguments."""
-        slots = self._derived.slots
-        call = slots[number]
-        for before in reversed(self._derived.by_content[call.key.kind, call.key.sha256]):
-            part = slots[before].part
-            if before >= number or part.tool != call.part.tool or not part.id:
-                continue
-            result = self._result_of(before)
-            if result is not None and result.original:
-                item = self._derived.transcript.items[result.item_id]
-                if not item.destroyed:
-                    return Earlier(item.id, readable_text(item.message.content), is_same=False)
-        return None
-
-    def _result_of(self, number: int) -> Slot | None:
-        """The result of the call with this number, which the model has seen behind its reply; None: there is none."""
-        slots = self._derived.slots
-        for after in range(number + 1, self._derived.said):
-            part = slots[after].part
-            if part.kind == "result" and part.id == slots[number].part.id:
-                return slots[after]
-            if part.kind in SAID and slots[after - 1].part.kind not in SAID:
-                break
-        return None
 
     # Deciding --------------------------------------------------------------------------------------------------------
 

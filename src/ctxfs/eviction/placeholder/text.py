@@ -94,16 +94,8 @@ def render_size(*, chars: int, size_bytes: int, lines: int, is_json: bool | None
 
 def render_advice(ref_id: str, path: str, tools: Collection[str], *, reader: str = READ_TOOL) -> str:
     """How to read on, with those of the reading tools that are there: ``tools`` are names, ``reader`` opens files."""
-    ways = _ways(ref_id, path, tools, reader=reader)
-    if not ways:
-        return f"The whole output is in {path}"
-    return f"If you need more of it: first {', or '.join(ways[:2])}"
-
-
-def _ways(ref_id: str, path: str, tools: Collection[str], *, reader: str) -> list[str]:
-    """Calls of those of ``tools`` that read what is stored, the one that shows the least first."""
     known = {_own_name(tool): tool for tool in tools}
-    return [
+    ways = [
         f"{known[_own_name(name)]}({arguments})"
         for name, arguments in (
             ("context_tail", f'ref="{ref_id}", lines=200'),
@@ -113,18 +105,6 @@ def _ways(ref_id: str, path: str, tools: Collection[str], *, reader: str) -> lis
         )
         if _own_name(name) in known
     ]
-
-
-def way_to_read(ref_id: str, path: str, tools: Collection[str], *, reader: str = READ_TOOL) -> str:
-    """The call that shows all of what is stored; ``tools``: as for ``render_advice``, not empty."""
-    return _ways(ref_id, path, tools, reader=reader)[-1]
-
-
-def render_same(earlier: str, lines: int, *, way: str) -> str:
-    """What is sent of a result that equals an ``earlier`` one; ``way``: how to read it."""
-    return f"[The same as {earlier}, {plural(lines, 'line')}, unchanged. To read it: {way}]"
-
-
-def render_changed(earlier: str, hunk: str, *, way: str) -> str:
-    """What is sent of a newer version of an ``earlier`` result: its new lines; ``way``: how to read it."""
-    return f"[The same as {earlier}, with these lines instead of those that it had there. To read it: {way}]\n{hunk}"
+    if not ways:
+        return f"The whole output is in {path}"
+    return f"If you need more of it: first {', or '.join(ways[:2])}"
