@@ -204,6 +204,15 @@ def test_what_left_may_have_been_dear_but_nothing_is_billed_less_than_its_tokens
     assert value.learned == BilledChange(rate=2_300 / 1_500, besides=0.0, least=-3_500, most=0)
 
 
+def test_bills_far_below_the_count_say_nothing() -> None:
+    value = Calibration()
+    for counted, real in ((300, 10), (350, 10), (400, 12), (410, 0)):
+        value = value.observed(model="m", counted=counted, real=real)
+        assert value.learned is None
+        assert 0 < value.estimate(5_000) < 10_000
+        assert value.counted_for(5_000) > 0
+
+
 def test_one_addition_alone_says_nothing_about_evictions() -> None:
     value = Calibration()
     for counted, real in ((5_000, 5_500), (5_300, 5_860)):
@@ -214,7 +223,7 @@ def test_one_addition_alone_says_nothing_about_evictions() -> None:
 
 
 @given(
-    calls=st.lists(st.tuples(st.integers(0, 20_000), st.floats(0.3, 4.0)), min_size=1, max_size=20),
+    calls=st.lists(st.tuples(st.integers(0, 20_000), st.sampled_from([0.0, 0.02, 0.3, 1.0, 2.7, 4.0])), max_size=20),
     refused=st.integers(1, 100_000),
 )
 def test_a_refused_prompt_never_counts_as_one_that_fits(calls: list[tuple[int, float]], refused: int) -> None:

@@ -1,9 +1,9 @@
 """How much fits and how much there is: the model's window, and an estimate corrected by real usage. Pure."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate, combinations
 from math import ceil, inf
 from statistics import median
@@ -107,6 +107,11 @@ def _prior(model: str) -> float:
     return next((prior for start, prior in _PRIORS.items() if model.startswith(start)), _DEFAULT_PRIOR)
 
 
+@lru_cache(maxsize=128)  # an estimate is asked for many times between two calls
+def _median(values: tuple[float, ...]) -> float:
+    return median(values)
+
+
 def _weighted_median(values: Iterable[tuple[float, int]]) -> float:
     """The value up to which half of the weight is; each value has its weight beside it."""
     ordered = sorted(values)
@@ -131,7 +136,8 @@ class BilledChange:
     most: int
 
     @classmethod
-    def learned(cls, changes: Sequence[tuple[int, int]], most_rate: float) -> "BilledChange":
+    @lru_cache(maxsize=128)
+    def learned(cls, changes: tuple[tuple[int, int], ...], most_rate: float) -> "BilledChange":
         """From changes, at least one, each given as counted and billed.
 
         The rate is the median of those between each two changes, weighted by how far these are apart, so that a call
@@ -166,9 +172,9 @@ class Calibration:
     ``base_real`` is the last billed prompt, ``base_counted`` our count of the same prompt; both 0 before the first
     call. ``ratios``: billed tokens per counted token, for what was added between calls, newest last. ``changes``: by
     how many counted tokens prompts differed from those before, whatever was evicted in between, and by how many billed
-    ones, newest last; ``learned``: what they say a change is billed, None before the first. ``least_ratio``: billed
-    tokens per counted one, in the prompt that had the fewest of them. ``is_billed``: False if the last prompt was
-    refused, so that ``base_real`` is what the refusal says of it, or an estimate.
+    ones, newest last. ``least_ratio``: billed tokens per counted one, in the prompt that had the fewest of them;
+    infinite before the first plausible bill. ``is_billed``: False if the last prompt was refused, so that
+    ``base_real`` is what the refusal says of it, or an estimate.
     """
 
     model: str = ""
@@ -176,7 +182,6 @@ class Calibration:
     base_counted: int = 0
     ratios: tuple[float, ...] = ()
     changes: tuple[tuple[int, int], ...] = ()
-    learned: BilledChange | None = None
     least_ratio: float = inf
     is_billed: bool = True
 
@@ -184,8 +189,17 @@ class Calibration:
     def factor(self) -> float:
         """Billed tokens per counted one: the median of the observations, or a cautious prior before the first."""
         if self.ratios:
-            return median(self.ratios)
+            return _median(self.ratios)
         return _prior(self.model)
+
+    @property
+    def learned(self) -> BilledChange | None:
+        """What a change is billed, as far as it was seen; None before the first change behind a plausible bill."""
+        # A token is never billed more than a prompt or an addition as a whole, which has more in it.
+        most_rate = min(self.least_ratio, self.factor + _ROUNDING) if self.ratios else self.least_ratio
+        if not self.changes or most_rate == inf:
+            return None
+        return BilledChange.learned(self.changes, most_rate)
 
     def observed(self, *, model: str, counted: int, real: int) -> "Calibration":
         """Learn from one call: a prompt of ``counted`` tokens was billed as ``real``. Another model starts over."""
@@ -201,10 +215,7 @@ class Calibration:
             based = replace(based, ratios=(*self.ratios, billed / change)[-_SAMPLES:])
         if not self.base_real:  # the first prompt is no change: all that every call has besides is in its bill
             return based
-        changes = (*self.changes, (change, billed))[-_SAMPLES:]
-        # A token is never billed more than a prompt or an addition as a whole, which has more in it.
-        most_rate = min(based.least_ratio, based.factor + _ROUNDING) if based.ratios else based.least_ratio
-        return replace(based, changes=changes, learned=BilledChange.learned(changes, most_rate))
+        return replace(based, changes=(*self.changes, (change, billed))[-_SAMPLES:])
 
     def refused(self, counted: int, *, real: int) -> "Calibration":
         """A prompt of ``counted`` tokens was refused as too long: it is taken to have ``real`` tokens."""
@@ -223,10 +234,11 @@ class Calibration:
         numbers, so each ratio may be off by one token of the smallest sample.
         """
         change = counted - self.base_counted
-        if self.learned is None or not change:  # the same prompt is billed the same
+        learned = self.learned
+        if learned is None or not change:  # the same prompt is billed the same
             return max(0, self.base_real + ceil(self._more(change)))
-        near = min(max(change, self.learned.least), self.learned.most)
-        return max(0, self.base_real + ceil(self.learned.tokens(near) + self._more(change - near)))
+        near = min(max(change, learned.least), learned.most)
+        return max(0, self.base_real + ceil(learned.tokens(near) + self._more(change - near)))
 
     def _more(self, change: int) -> float:
         """The most that a change is billed, by the rates alone."""
