@@ -41,6 +41,17 @@ def bill(read: int = 0, written: int = 0, plain: int = 0) -> Usage:
         ([bill(500, plain=9)] * 3, (), [READ, READ, READ]),
         ([bill(500, plain=9), bill(500, plain=900), bill(600, plain=1_800)], (), [READ, READ, READ]),
         ([bill(written=500), bill(500, plain=900), bill(500, plain=1_800)], (2,), [WRITTEN, NEVER, NEVER]),
+        # Prompts that differ by less than 1,024 tokens: the cache may hold the conversation, and count in steps.
+        ([bill(12_288, plain=12), bill(12_288, plain=40), bill(12_288, plain=1_035)], (), [READ, READ, READ]),
+        ([bill(12_288, plain=12), bill(12_288, plain=40), bill(12_288, plain=1_036)], (), [NEVER, NEVER, NEVER]),
+        # The conversation has expired, and the system prompt has not.
+        ([bill(58_000, 2_000), bill(15_000, 48_000), bill(63_000, 900)], (), [READ, WRITTEN, READ]),
+        ([bill(58_000, 2_000), None, bill(15_000, 48_000)], (), [READ, READ, WRITTEN]),
+        ([bill(58_000, 2_000), bill(15_000, 48_000)], (1,), [READ, READ]),
+        # Most of it was read: a long result came, or the prompt is that of a short branch. Or nothing is known before.
+        ([bill(written=5_000), bill(5_000, 90_000)], (), [WRITTEN, READ]),
+        ([bill(58_000, 2_000), bill(15_000, 5_000)], (), [READ, READ]),
+        ([bill(15_000, 48_000)], (), [READ]),
         ([None, bill(900)], (), [READ, READ]),
         ([], (), []),
     ],
@@ -49,12 +60,16 @@ def test_what_the_bills_say(bills: list[Usage | None], changed: tuple[int, ...],
     assert cached([Billed(usage, number in changed) for number, usage in enumerate(bills)]) == found
 
 
-def evicting(calls: int) -> list[tuple[int, int, int]]:
-    """Of each call: its prompt, what was evicted from it, and what the eviction before it made to be rewritten."""
+def evicting(calls: int, until: int) -> list[tuple[int, int, int]]:
+    """Of each call: its prompt, what was evicted from it, and what the eviction before it made to be rewritten.
+
+    From the call ``until`` on, nothing more is evicted.
+    """
     found = []
     for number in range(calls):
-        left = max(0, number - 2)
-        found.append((SYSTEM + STEP * (number - left) + LEFT * left, (STEP - LEFT) * left, STEP + LEFT if left else 0))
+        left = max(0, min(number, until) - 2)
+        rewritten = STEP + LEFT if left and number <= until else 0
+        found.append((SYSTEM + STEP * (number - left) + LEFT * left, (STEP - LEFT) * left, rewritten))
     return found
 
 
@@ -72,6 +87,15 @@ def moving(prompt: int, before: int, kept: int) -> Usage:
     return bill(kept, prompt - kept)
 
 
+def expiring(prompt: int, before: int, kept: int) -> Usage:
+    """The conversation expires before each call before which nothing was changed; the system prompt does not."""
+    if kept < before:
+        return bill(kept, prompt - kept)
+    if before:
+        return bill(SYSTEM, prompt - SYSTEM)
+    return bill(written=prompt)
+
+
 def automatic(prompt: int, before: int, kept: int) -> Usage:
     return bill(kept, plain=prompt - kept)
 
@@ -82,6 +106,7 @@ def automatic(prompt: int, before: int, kept: int) -> Usage:
         (no_cache, "claude-sonnet-4-5"),
         (system_only, "claude-sonnet-4-5"),
         (moving, "claude-sonnet-4-5"),
+        (expiring, "claude-sonnet-4-5"),
         (automatic, "gpt-5"),
     ],
 )
@@ -93,10 +118,11 @@ def test_a_transport_and_explain_count_the_same_savings(provider: object, model:
     savings = Savings()
     records: list[Record] = []
     before = 0
-    for number, (prompt, evicted, rewritten) in enumerate(evicting(30)):
+    for number, (prompt, evicted, rewritten) in enumerate(evicting(30, until=20)):
         kept = before - 2 * STEP if rewritten else before
         usage = provider(prompt, before, kept)
-        savings.called(("s", ""), usage, model, counted_tokens=prompt, freed_tokens=evicted)
+        counted = round(prompt / (1 + number / 5_000))  # what the provider counts drifts away from our count
+        savings.called(("s", ""), usage, model, counted_tokens=counted, freed_tokens=evicted)
         if rewritten:
             records.append(
                 Decided(
@@ -111,7 +137,7 @@ def test_a_transport_and_explain_count_the_same_savings(provider: object, model:
                     tokens_rewritten=rewritten,
                 )
             )
-        records.append(CallMade(number=number, usage=usage, model=model, counted_tokens=prompt, made_at=0.0))
+        records.append(CallMade(number=number, usage=usage, model=model, counted_tokens=counted, made_at=0.0))
         before = prompt
     costs = account(records)
     rates = Rates.of(known.prices)

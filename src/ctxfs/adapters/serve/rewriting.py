@@ -1,7 +1,6 @@
 """A request for a model's reply on its way out and back: what the proxy and the transport share."""
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from textwrap import shorten
@@ -81,7 +80,6 @@ class Rewriting:
     savings: Savings = field(default_factory=Savings)
     reading: ReadingTurns | None = None
     _dropper: ThinkingDropper = field(default_factory=ThinkingDropper)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def rewrite(self, raw: bytes, to: Endpoint, headers: Mapping[str, str]) -> Sent | None:
         """The request to send; None if it cannot be rewritten, and is sent as it came: ``savings`` say why.
@@ -97,13 +95,13 @@ class Rewriting:
         except TooLarge:
             raise
         except _SHOWN as error:
-            self._problem(shorten(f"{type(error).__name__}: {error}", _MOST_REASON_CHARS, placeholder=" …"))
+            self.savings.problem(shorten(f"{type(error).__name__}: {error}", _MOST_REASON_CHARS, placeholder=" …"))
         except CtxfsError as error:  # its text may quote a message
-            self._problem(f"{type(error).__name__}: it is not a request that this API takes")
+            self.savings.problem(f"{type(error).__name__}: it is not a request that this API takes")
         except ValueError:
             encoding = headers.get("content-encoding")
             packed = f"its body is compressed ({encoding!r:.20}) and cannot be unpacked"
-            self._problem(packed if encoding else "its body is not JSON")
+            self.savings.problem(packed if encoding else "its body is not JSON")
         return None
 
     def _rewritten(self, raw: bytes, to: Endpoint, headers: Mapping[str, str]) -> Sent:
@@ -127,7 +125,7 @@ class Rewriting:
         try:
             new, edits = sent.history.rewritten(sent.to.api, sent.asked, branch=sent.branch)
         except CtxfsError as error:
-            self._problem(f"{type(error).__name__}: a later turn of the request could not be rewritten")
+            self.savings.problem(f"{type(error).__name__}: a later turn of the request could not be rewritten")
             new, edits = sent.asked, sent.edits
         if sent.to.api == "messages":
             new = self._dropper.asking(new)
@@ -171,8 +169,7 @@ class Rewriting:
         if len(own) == len(calls) and reading.left >= 0:
             return self._next_turn(sent, [*items], own)
         if len(own) < len(calls):  # the program answers the others, and its next request gets these answers too
-            with self._lock:
-                self.savings.reading_turns += 1
+            self.savings.read_back()
             answers = answered(api, [(call, _result(sent.history, call)) for call in own])
             self.reading.keep(api, session, reading, items, answers)
         return written(api, reply, form.without(reply, reading.own))
@@ -186,8 +183,7 @@ class Rewriting:
             results = [(call, ToolResult(NO_MORE, is_error=True)) for call in own]
         else:
             results = [(call, _result(sent.history, call)) for call in own]
-            with self._lock:
-                self.savings.reading_turns += 1
+            self.savings.read_back()
         added = [*items, *answered(sent.to.api, results, note=LAST if left == 0 else "")]
         removed = sent.reading.own if left < 0 else frozenset[str]()
         asked = self.reading.continued(sent.to.api, sent.asked, added, removed)
@@ -225,8 +221,7 @@ class Rewriting:
     def billed(self, sent: Sent, bill: Bill | None) -> None:
         """Record what a reply to ``sent`` said of its bill; None: nothing. Never fails: the caller has the reply."""
         place = (sent.history.session_id, sent.branch)
-        with self._lock:
-            self.savings.answered(place, replaced=len(sent.edits))
+        self.savings.answered(place, replaced=len(sent.edits))
         if bill is None:
             return
         model = bill[1] or sent.model
@@ -236,18 +231,8 @@ class Rewriting:
         except CtxfsError as error:
             _log.warning("session %s: %s", sent.history.session_id, error)
             return
-        with self._lock:
-            self.savings.called(
-                place,
-                usage,
-                model,
-                counted_tokens=sent.edits.tokens,
-                freed_tokens=sent.edits.freed_tokens,
-            )
-
-    def _problem(self, reason: str) -> None:
-        with self._lock:
-            self.savings.problem(reason)
+        edits = sent.edits
+        self.savings.called(place, usage, model, counted_tokens=edits.tokens, freed_tokens=edits.freed_tokens)
 
 
 def _result(history: History, call: Call) -> ToolResult:

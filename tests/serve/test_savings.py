@@ -1,0 +1,111 @@
+"""What a transport or a proxy counts as saved, in several threads and from the first call of a run on."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from ctxfs.adapters.serve import savings as module
+from ctxfs.adapters.serve.savings import Savings
+from ctxfs.messages.base import Usage
+from ctxfs.messages.models.known import known_model
+from ctxfs.messages.rates import Rates
+from ctxfs.session.records import CallMade, Decided, Record
+from ctxfs.session.timeline.cached import Billed, Cached, cached
+from ctxfs.session.timeline.costs import account
+
+MODEL = "claude-sonnet-4-5"
+PLACE = ("session", "")
+OUT = 50_000
+"""The tokens that were evicted before the first of the calls."""
+
+
+def take(savings: Savings, usage: Usage, place: tuple[str, str] = PLACE) -> None:
+    counted = usage.total_input_tokens
+    savings.called(place, usage, MODEL, counted_tokens=counted, freed_tokens=OUT)
+
+
+def warm(calls: int) -> list[Usage]:
+    """The bills of a conversation that its cache holds: each call reads the prompt before, and adds a turn."""
+    first = Usage(cache_creation_input_tokens=10_000)
+    return [
+        first,
+        *(Usage(cache_read_input_tokens=10_000 + 500 * n, cache_creation_input_tokens=500) for n in range(calls - 1)),
+    ]
+
+
+@pytest.mark.parametrize("place", [PLACE, ("another", "")])
+def test_calls_that_are_billed_while_it_is_summed_up_do_not_disturb(
+    place: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    savings = Savings()
+    bills = warm(3)
+    for usage in bills[:2]:
+        take(savings, usage)
+    savings.problem("a reason")
+    whole_usd = savings.whole_usd
+    lines = savings.lines()
+
+    def while_others_write(calls: Sequence[Billed]) -> list[Cached]:
+        take(savings, bills[2], place)
+        savings.problem("another reason")
+        return cached(calls)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "cached", while_others_write)
+        assert savings.whole_usd == whole_usd
+    for_two = savings.lines()
+    assert for_two != lines
+    assert savings.heard == 3
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "cached", while_others_write)
+        assert savings.lines() == for_two, "all of its figures are of one moment"
+
+
+def test_the_first_call_of_a_run_of_a_warm_conversation_counts_as_read() -> None:
+    known = known_model(MODEL)
+    assert known is not None
+    assert known.prices is not None
+    bills = warm(12)
+    records: list[Record] = [
+        Decided(
+            kind="result",
+            call_id="c",
+            sha256="0",
+            item_id="c",
+            content="…",
+            tokens_before=OUT,
+            tokens=0,
+            reason="due",
+            tokens_rewritten=0,
+        )
+    ]
+    for number, usage in enumerate(bills):
+        counted = usage.total_input_tokens
+        records.append(CallMade(number=number, usage=usage, model=MODEL, counted_tokens=counted, made_at=0.0))
+    by_call = account(records).saved_by_call(Rates.of(known.prices))
+    savings = Savings()
+    take(savings, bills[-1])
+    saved = savings.whole_usd - savings.usd
+    assert saved == pytest.approx(by_call[-1] * known.prices.input / 1e6)
+    assert saved == pytest.approx(OUT * known.prices.cache_read / 1e6)
+
+
+def test_behind_a_system_prompt_that_is_still_cached_what_was_replaced_counts_as_written() -> None:
+    known = known_model(MODEL)
+    assert known is not None
+    assert known.prices is not None
+    savings = Savings()
+    take(savings, Usage(cache_read_input_tokens=58_000, cache_creation_input_tokens=2_000))
+    take(savings, Usage(cache_read_input_tokens=15_000, cache_creation_input_tokens=48_000))
+    prices = known.prices
+    saved = savings.whole_usd - savings.usd
+    assert saved == pytest.approx(OUT * (prices.cache_read + prices.cache_write["5m"]) / 1e6)
+
+
+def test_the_first_call_of_a_run_of_a_conversation_that_had_expired_counts_as_written() -> None:
+    known = known_model(MODEL)
+    assert known is not None
+    assert known.prices is not None
+    savings = Savings()
+    take(savings, Usage(cache_creation_input_tokens=10_000))
+    assert savings.whole_usd - savings.usd == pytest.approx(OUT * known.prices.cache_write["5m"] / 1e6)
