@@ -17,6 +17,7 @@ from crewai import LLM, Agent
 from crewai.hooks import before_llm_call
 from crewai.tools import BaseTool, tool
 from crewai.utilities.pydantic_schema_utils import create_model_from_schema
+from pydantic import Field
 
 from ctxfs import History
 from ctxfs.messages import ToolCall
@@ -29,7 +30,7 @@ history = History("thread-1", root_path=tempfile.mkdtemp(), model="gpt-5")
 class ReadTool(BaseTool):
     """One of the tools of a history; by them, the hook finds the history of an agent."""
 
-    history: Any
+    history: Any = Field(exclude=True)  # a checkpoint of CrewAI writes its tools as JSON
 
     def __init__(self, history: History, one: Any) -> None:
         schema = create_model_from_schema(dict(one.input_schema))

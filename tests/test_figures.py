@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 ECONOMICS = (ROOT / "docs" / "economics.md").read_text()
 EVIDENCE = (ROOT / "docs" / "evidence.md").read_text()
-NOISE_POINTS = 1
-"""A figure of a summary may differ by this from the table that it sums up: both are rounded."""
+NOISE_POINTS = 0.56
+"""A figure of a summary may differ by this from the table: it is rounded to a point, and the table to a tenth."""
 
 
 def cost_of(row: str) -> float:

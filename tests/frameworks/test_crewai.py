@@ -105,6 +105,18 @@ def test_a_crew(page: dict[str, Any], server: ChatCompletionsServer, tmp_path: P
     assert len(flow.billed_tokens(tmp_path)) == 5
 
 
+def test_a_checkpoint_has_the_tools_without_their_history(page: dict[str, Any], tmp_path: Path) -> None:
+    """A checkpoint is the crew as JSON; CrewAI cannot write functions, so that there are our tools alone."""
+    llm = LLM(model="openai/gpt-5", base_url="http://127.0.0.1:1", api_key="any")
+    with History("thread-1", root_path=tmp_path, model="gpt-5") as history:
+        tools = page["reading_tools"](history)
+        agent = Agent(role="Operator", goal="Keep it running", backstory="An operator", llm=llm, tools=tools)
+        task = Task(description=flow.QUESTION, expected_output="a number", agent=agent)
+        written = Crew(agents=[agent], tasks=[task], tracing=False).model_dump_json()
+    assert '"history"' not in written
+    assert all(f'"name":"{tool.name}"' in written for tool in history.tools)
+
+
 def test_two_crews_of_a_process_have_their_own_histories(
     page: dict[str, Any], server: ChatCompletionsServer, tmp_path: Path
 ) -> None:
