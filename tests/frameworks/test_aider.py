@@ -1,5 +1,6 @@
 """aider behind ``ctxfs proxy``: it has no tools, so that nothing is replaced; its calls pass, and are counted."""
 
+import json
 import os
 import subprocess
 import sys
@@ -25,6 +26,9 @@ def test_aider(tmp_path: Path) -> None:
         "--no-show-model-warnings",
         "--no-show-release-notes",
     )
+    prices = tmp_path / ".aider" / "caches" / "model_prices_and_context_window.json"
+    prices.parent.mkdir(parents=True)
+    prices.write_text(json.dumps({"x": {}}))  # aider's own copy of the prices: if it has none, it asks the network
     options = ("--model", "openai/gpt-5", "--edit-format", "whole", "--yes-always", *quiet)
     asked: list[str] = []
 
@@ -42,7 +46,7 @@ def test_aider(tmp_path: Path) -> None:
                 "PATH": os.environ["PATH"],
                 "HOME": str(tmp_path),
                 "OPENAI_API_KEY": "any",
-                "LITELLM_LOCAL_MODEL_COST_MAP": "true",  # or it asks the network for prices
+                "LITELLM_LOCAL_MODEL_COST_MAP": "true",  # or LiteLLM asks the network for them too
             },
         )
     assert server.refusals == []

@@ -161,6 +161,7 @@ def test_cline(work: Path) -> None:
     cline = shlex.quote(str(PROGRAMS / "cline"))
     signs_in = f'{cline} auth -p openai-compatible -k any -m gpt-5 -b "$OPENAI_BASE_URL"'
     home = work.parent / "home"
+    own = home / ".cline" / "data-ctxfs"
     home.mkdir()
     with ChatCompletionsServer([turn] * 20) as server:
         done = behind_the_proxy(
@@ -173,10 +174,13 @@ def test_cline(work: Path) -> None:
                 "HOME": str(home),
                 "OPENAI_BASE_URL": server.url,
                 "CLINE_SESSION_BACKEND_MODE": "local",
+                "CLINE_DATA_DIR": str(own),
             },
         )
     assert server.refusals == []
     assert_read_back(results_of(server.requests[-1]), done.stderr)
+    settings = [path for path in home.rglob("*.json") if "http://127.0.0.1:" in path.read_text()]
+    assert settings == [own / "settings" / "providers.json"], "the user's own settings point at a proxy that has ended"
 
 
 # A wrapped MCP server -------------------------------------------------------------------------------------------------
