@@ -33,7 +33,8 @@ from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session import erase, prune_session
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ContentRemoved, ItemAdded, Pinned, Record, Removed, Replaced, Undone
-from ctxfs.session.timeline.back import Back, pinned, undone, unpinned
+from ctxfs.session.state import SessionState, fold
+from ctxfs.session.timeline.back import Back, pinned, restored, undone, unpinned
 from ctxfs.session.timeline.costs import account
 from ctxfs.session.timeline.reading import read_timeline
 from ctxfs.session.timeline.timeline import Timeline
@@ -662,6 +663,18 @@ async def test_what_would_put_a_reply_in_front_is_refused() -> None:
         with pytest.raises(NotRestorable, match="a reply would come first"):
             await ctx.undo()
         assert await ctx.fs.history() == before
+
+
+def test_what_is_in_archives_that_hold_each_other_comes_back_where_it_was() -> None:
+    records: list[Record] = []
+    for item_id in ("msg_001", "msg_002", "summary_1", "summary_2"):
+        records.append(ItemAdded(item=make_item(item_id, UserMessage(item_id))))
+    records.append(Removed(item_ids=("msg_001",), reason="full", archive="summary_1"))
+    records.append(Removed(item_ids=("summary_1",), reason="full", archive="summary_2"))
+    records.append(Removed(item_ids=("summary_2",), reason="damaged", archive="summary_1"))
+    back = restored(records, "msg_001")
+    assert back.item_ids == ("msg_001",)
+    assert list(fold(SessionState(), (*records, *back.records)).items) == ["msg_001", "msg_002"]
 
 
 def test_a_change_of_an_item_whose_record_is_damaged_leaves_nothing_to_undo() -> None:

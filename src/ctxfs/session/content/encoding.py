@@ -10,7 +10,7 @@ the ends of lines.
 import base64
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 import orjson
 
@@ -117,7 +117,6 @@ def decode_blocks(
     return map(_from_base64, forms)
 
 
-@cache
 def _utf8_of_string() -> Callable[[bytes], bytes]:
     """The function that returns a JSON string's UTF-8, without a Python string on the way."""
     # It would be a tenth of what importing a context costs.
