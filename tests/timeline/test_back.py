@@ -668,12 +668,13 @@ async def test_what_would_put_a_reply_in_front_is_refused() -> None:
 def test_what_is_in_archives_that_hold_each_other_comes_back_where_it_was() -> None:
     records: list[Record] = []
     for item_id in ("msg_001", "msg_002", "summary_1", "summary_2"):
-        records.append(ItemAdded(item=make_item(item_id, UserMessage(item_id))))
+        item = make_item(item_id, UserMessage(item_id))
+        records.append(ItemAdded(item=item, content_stored=item_id == "msg_001"))
     records.append(Removed(item_ids=("msg_001",), reason="full", archive="summary_1"))
     records.append(Removed(item_ids=("summary_1",), reason="full", archive="summary_2"))
     records.append(Removed(item_ids=("summary_2",), reason="damaged", archive="summary_1"))
     back = restored(records, "msg_001")
-    assert back.item_ids == ("msg_001",)
+    assert (back.item_ids, back.reads) == (("msg_001",), ("msg_001",))
     assert list(fold(SessionState(), (*records, *back.records)).items) == ["msg_001", "msg_002"]
 
 
