@@ -220,7 +220,7 @@ def run_client(work: Path, environment: dict[str, str], *command: str) -> str:
 
 
 def asks_the_server(tools: Sequence[str], results: Sequence[str], wait: ToolCall | None = None) -> list[ToolCall] | str:
-    """What the model does: a tool of the server that is wrapped, then one of those that stand beside it.
+    """What the model does: a tool of the server that is wrapped, then one of ctxfs, which reads the result back.
 
     ``wait``: what it calls as long as the server has not started; None: the client waits for it.
     """

@@ -58,7 +58,7 @@ class _Command(TyperCommand):
 
     @override
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Name the arguments; newer versions of typer put those that are required in braces."""
+        """The names of the arguments: typer puts a required one in braces, which look as if they were to be typed."""
         return [re.sub(r"^\{(.*)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
 
     @override

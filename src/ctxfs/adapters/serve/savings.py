@@ -1,4 +1,4 @@
-"""What a proxy saved: what its calls cost, and what they would have cost with nothing replaced. Pure."""
+"""What a proxy saved: what its calls cost, and what they would have cost with nothing replaced."""
 
 import threading
 from collections.abc import Sequence
