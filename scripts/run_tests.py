@@ -7,7 +7,8 @@ tests beside it: what an earlier test left behind, or a busy machine, does not r
 of tests: an error in collecting them, an interrupt or many failures are no chance. Each test that is named is a defect.
 
 The first run does not rewrite the assertions of the test modules, which takes longer than a hundred tests; the second
-one does, and shows what was compared.
+one does, and shows what was compared. What passes then was only seen failing in the first run, which shows the values
+of local variables instead.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from pathlib import Path
 
 MOST_RUN_AGAIN = 10
 """More failures than that are one defect, not chance."""
-FIRST = ("--assert=plain",)
+FIRST = ("--assert=plain", "--showlocals")
 AGAIN = ("--last-failed", "--last-failed-no-failures=none")
 ALONE = ("--numprocesses=0", "--dist=no")
 

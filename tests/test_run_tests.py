@@ -36,7 +36,9 @@ def test_ends_clean(left_clean): pass
 def test_kills_its_process():
     if not passes_the_second_time("kills"):
         os._exit(3)
-def test_by_chance(): assert passes_the_second_time("chance")
+def test_by_chance():
+    what_was_wrong = "by " + "chance"
+    assert passes_the_second_time("chance")
 """
 BY_CHANCE = {"test_with_a_shared_fixture", "test_ends_clean", "test_kills_its_process", "test_by_chance"}
 
@@ -63,6 +65,7 @@ def test_that_passes_when_run_again_is_named(tmp_path: Path) -> None:
     code, lines = run(tmp_path, TESTS, *IN_TWO_PROCESSES)
     assert code == 0
     assert named(lines, "FAILED ONCE, PASSED WHEN RUN AGAIN: ") == BY_CHANCE
+    assert "what_was_wrong = 'by chance'" in lines, "the run that failed shows why"
 
 
 def test_that_fails_again_fails_the_run(tmp_path: Path) -> None:
