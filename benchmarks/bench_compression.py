@@ -1,8 +1,8 @@
 """Compressed contents beside contents as they are: bytes, the cost of a write, a page deep in 1 GB, a search of it.
 
 Limits: a page and a search cost at most twice as much as without compression. With ``--quick`` 100 MB. With
-``CTXFS_TRACES`` also the contents of recorded sessions: what compressing them saves, and costs. Processor time of the
-whole process, the best of several runs.
+``CTXFS_TRACES`` also the contents of recorded sessions, or ``--recordings`` only these: what compressing them saves,
+and costs. Processor time of the whole process, the best of several runs.
 """
 
 import asyncio
@@ -153,4 +153,7 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
+    if "--recordings" in sys.argv:
+        traces(Path(os.environ["CTXFS_TRACES"]))
+        sys.exit()
     sys.exit(asyncio.run(main()))

@@ -4,11 +4,13 @@
 
 For each Python that is on this machine: the wheel alone, and with all extras of its own (those of frameworks are tested
 by ``run_frameworks.py``); of the first one the sdist too. Of a Python with several patch releases here, the others get
-the wheel alone. A Python that is not here is skipped, in a line that says so.
+the wheel alone. A Python that is not here is skipped, in a line that says so. What an environment takes on the disk
+must be what docs/platforms.md says.
 """
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +25,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 EXTRAS = ("cli", "anthropic", "openai", "proxy", "view", "prices", "atif", "objects", "postgres", "otel", "mcp", "fast")
+PAGE = ROOT / "docs" / "platforms.md"
+ROWS = {"the wheel alone": "`ctxfs`", "with all its own extras": "all extras but those of frameworks"}
+"""By what is installed: the row of the page with its size."""
+MOST_OFF = 0.1
+"""By what part of it a size may differ: the packages that ctxfs needs have releases of their own."""
 BUILD = "import sys; from hatchling import build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
 
 ALONE = textwrap.dedent(
@@ -159,6 +166,15 @@ def built(kind: str, target: Path) -> Path:
     return target / run([sys.executable, "-c", BUILD, f"build_{kind}", str(target)]).split()[-1]
 
 
+def check_size(what: str, size_mb: float, page: str) -> None:
+    """Raise ``BrokenError`` where the page says another size; what has no row there may have any."""
+    if what not in ROWS:
+        return
+    (said,) = re.findall(rf"(?m)^\| {re.escape(ROWS[what])} \| (\d+) \|$", page)
+    if abs(size_mb - int(said)) > MOST_OFF * int(said):
+        raise BrokenError(f"{what}: {size_mb:.0f} MB, and {PAGE.name} says {said}: write what it is now")
+
+
 def tried(install: Install, uv: str) -> str:
     """Make one environment and run its program there; a line about it. The program runs outside of the project."""
     start = time.monotonic()
@@ -166,10 +182,11 @@ def tried(install: Install, uv: str) -> str:
         run([uv, "venv", "--quiet", "--python", install.interpreter, f"{made}/env"])
         python = Path(made, "env", "bin", "python")
         run([uv, "pip", "install", "--quiet", "--python", python, install.package], cwd=made)
-        size = sum(file.stat().st_size for file in Path(made, "env", "lib").rglob("*") if file.is_file())
+        size_mb = sum(file.stat().st_size for file in Path(made, "env", "lib").rglob("*") if file.is_file()) / 1_000_000
+        check_size(install.what, size_mb, PAGE.read_text())
         run([python, "-W", "error", "-c", install.program, *EXTRAS], cwd=made)
     seconds = time.monotonic() - start
-    return f"Python {install.python:7}  {install.what:24} {size / 1_000_000:5.0f} MB, works ({seconds:.0f} s)"
+    return f"Python {install.python:7}  {install.what:24} {size_mb:5.0f} MB, works ({seconds:.0f} s)"
 
 
 def installs(pythons: Sequence[str], wheel: Path, sdist: Path) -> Iterator[Install]:
