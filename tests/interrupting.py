@@ -4,15 +4,18 @@ Python looks for signals there. It does not where a coroutine goes on after an `
 dropped.
 """
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+import trio
+
 import ctxfs
 
-__all__ = ["Interrupt", "interrupted_by"]
+__all__ = ["Interrupt", "interrupted_by", "press_ctrl_c_on_trio"]
 
 _SOURCE = str(Path(ctxfs.__file__).parent)
 
@@ -20,12 +23,14 @@ _SOURCE = str(Path(ctxfs.__file__).parent)
 class Interrupt:
     """An interrupt that is raised at one of the calls that follow; ``number``: which one, from 1.
 
-    ``where``: the function in which it was raised; None: there were not so many calls.
+    ``where``: the function in which it was raised; None: there were not so many calls. ``on_trio``: it is raised later
+    where trio holds it back.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, *, on_trio: bool = False) -> None:
         self.where: str | None = None
         self._left = number
+        self._on_trio = on_trio
 
     def trace(self, frame: FrameType, _event: str, _argument: object) -> None:
         """Be told of a call."""
@@ -37,7 +42,10 @@ class Interrupt:
         self._left -= 1
         if not self._left:
             self.where = f"{code.co_filename.removeprefix(_SOURCE)}: {code.co_qualname}"
-            raise KeyboardInterrupt
+            if self._on_trio:
+                signal.raise_signal(signal.SIGINT)
+            else:
+                raise KeyboardInterrupt
 
 
 @contextmanager
@@ -49,3 +57,9 @@ def interrupted_by(interrupt: Interrupt) -> Iterator[None]:
         yield
     finally:
         sys.settrace(before)
+
+
+@trio.lowlevel.enable_ki_protection
+def press_ctrl_c_on_trio() -> None:
+    """Press Ctrl-C while trio's own code runs: it raises the interrupt where the main task waits next."""
+    signal.raise_signal(signal.SIGINT)

@@ -7,9 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from ctxfs import Agent, AgentConfig, ContextFileSystem
+from ctxfs.session.records import ItemAdded
 from ctxfs.testing import ScriptedModel
 from interrupting import Interrupt, interrupted_by
 
@@ -55,8 +57,10 @@ async def _closes(root: Path, interrupt: Interrupt) -> None:
 
 
 async def _is_whole(root: Path) -> bool:
+    """Whether the session can be opened, is not damaged, and has each message once."""
     async with ContextFileSystem(_ID, root_path=root) as fs:  # raises SessionLocked
-        return (await fs.verify()).ok
+        added = [record.item.id for record in await fs.history() if isinstance(record, ItemAdded)]
+        return (await fs.verify()).ok and len(added) == len(set(added))
 
 
 @pytest.fixture
@@ -88,4 +92,20 @@ def test_an_interrupt_keeps_no_agent_from_closing(
         hit.append(interrupt.where)
         assert asyncio.run(_is_whole(root)), hit[-1]
         number += stride
+    assert len(hit) > 10
+
+
+def test_who_goes_on_after_an_interrupt_on_trio_records_nothing_twice(tmp_path: Path) -> None:
+    hit: list[str] = []
+    number = 2
+    while True:
+        root = tmp_path / str(number)
+        interrupt = Interrupt(number, on_trio=True)
+        with suppress(KeyboardInterrupt):
+            anyio.run(_works_again, root, interrupt, backend="trio")
+        if interrupt.where is None:
+            break
+        hit.append(interrupt.where)
+        assert anyio.run(_is_whole, root), hit[-1]
+        number += 3
     assert len(hit) > 10

@@ -14,7 +14,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from ctxfs.storage.threads import begin, result_of, run_to_completion, uninterrupted
-from interrupting import Interrupt, interrupted_by
+from interrupting import Interrupt, interrupted_by, press_ctrl_c_on_trio
 from patience import HANGS_S
 
 
@@ -361,3 +361,18 @@ def test_an_interrupt_wherever_it_hits_lets_the_end_of_its_task_be_told() -> Non
         hit.append(interrupt.where)
         assert ended, interrupt.where
     assert any("_safely" in where for where in hit)
+
+
+@pytest.mark.parametrize("failure", [None, OSError("the disk is full"), KeyboardInterrupt("the first one")])
+def test_an_interrupt_where_uninterrupted_work_ends_on_trio_is_raised_by_itself(failure: BaseException | None) -> None:
+    """A caller that got it in a group took the work for whole, although another interrupt had cut it."""
+
+    @uninterrupted
+    async def work() -> None:
+        press_ctrl_c_on_trio()
+        if failure is not None:
+            raise failure
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        anyio.run(work, backend="trio")
+    assert raised.value.__cause__ is failure

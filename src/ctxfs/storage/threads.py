@@ -16,11 +16,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache, partial, wraps
-from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar, checkpoint_if_cancelled
+
+from ctxfs.storage.task_group import TaskGroup
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -252,7 +254,7 @@ async def _uninterrupted_on_trio(work: Callable[[], Awaitable[T]]) -> T:
         finally:
             _trio_left.reset(token)
 
-    return await _beside_a_watch(marked)
+    return await _watched()(marked)
 
 
 def _left_here() -> anyio.Event | None:
@@ -267,7 +269,7 @@ async def _answer_on_trio(func: Callable[[], T]) -> T:
         return await _answer_until_left(func, left)
     await checkpoint_if_cancelled()
     try:
-        return await _beside_a_watch(lambda left: _answer_until_left(func, left))
+        return await _watched()(lambda left: _answer_until_left(func, left))
     except StillRunning as running:
         try:
             await checkpoint_if_cancelled()  # the cancellation was held back until here
@@ -276,25 +278,50 @@ async def _answer_on_trio(func: Callable[[], T]) -> T:
         raise
 
 
+class _BesideAWatch(Protocol):
+    async def __call__(self, work: Callable[[anyio.Event], Awaitable[T]]) -> T: ...
+
+
+@cache
+def _watched() -> _BesideAWatch:
+    """``_beside_a_watch``, in which interrupts are raised where the main task waits, and nowhere else.
+
+    One that hits a task group as it is left, before trio's own code runs, would leave it open, and trio fails then.
+    """
+    import trio  # noqa: PLC0415 - installed where it runs
+
+    return trio.lowlevel.enable_ki_protection(_beside_a_watch)
+
+
 async def _beside_a_watch(work: Callable[[anyio.Event], Awaitable[T]]) -> T:
-    """Run ``work`` where no scope interrupts it, with an event that is set when the caller is cancelled."""
+    """Run ``work`` where no scope interrupts it, with an event that is set when the caller is cancelled.
+
+    An interrupt that hits the watch, or the end of the group, is raised like one that hits ``work``, by itself: two of
+    them may come, and the caller must know that ``work`` was cut.
+    """
     left = anyio.Event()
-    outcome: Future[T] = Future()
+    results: list[T] = []
+    failure: BaseException | None = None
 
     async def watch() -> None:
         with suppress(anyio.get_cancelled_exc_class()):  # the caller gets it at its next checkpoint
             await anyio.sleep_forever()
         left.set()
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(watch)
-        with anyio.CancelScope(shield=True):
-            try:
-                outcome.set_result(await work(left))
-            except BaseException as error:  # noqa: BLE001 - raised below: the task group would wrap it
-                outcome.set_exception(error)
-        group.cancel_scope.cancel()
-    return outcome.result()
+    try:
+        async with TaskGroup() as group:
+            group.start_soon(watch)
+            with anyio.CancelScope(shield=True):
+                try:
+                    results.append(await work(left))
+                except BaseException as error:  # noqa: BLE001 - raised below: the group would cancel the watch with it
+                    failure = error
+            group.cancel()
+    except (KeyboardInterrupt, SystemExit) as interrupt:
+        raise interrupt from failure
+    if failure is not None:
+        raise failure
+    return results[0]
 
 
 async def _answer_until_left(func: Callable[[], T], left: anyio.Event) -> T:
@@ -307,16 +334,16 @@ async def _answer_until_left(func: Callable[[], T], left: anyio.Event) -> T:
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever asks for the result
             work.set_exception(error)
 
-    async with anyio.create_task_group() as group:
+    async with TaskGroup() as group:
 
         async def leave() -> None:
             await left.wait()
             await anyio.sleep(LEAVE_S)
-            group.cancel_scope.cancel()
+            group.cancel()
 
         group.start_soon(leave)
         await to_thread.run_sync(run, abandon_on_cancel=True, limiter=_limiter(waits=True))
-        group.cancel_scope.cancel()
+        group.cancel()
     if not work.done():
         raise StillRunning(work, None)
     return work.result()
