@@ -59,7 +59,7 @@ def measure(messages: int, root: Path) -> None:
     body = body_of(messages + 40)
     whole = parts_of(body)
     start = 1 + (messages // 2) * 3
-    pricing = EvictionPricing(parameters=EvictionParameters(read_back_weight=1e12, tool_inputs=False))
+    pricing = EvictionPricing(parameters=EvictionParameters(read_back_weight=1e12))
     settings: dict[str, Any] = {"root_path": root, "pricing": pricing, "window": None}
     history = History(f"s{messages}", **settings)
     first = cpu(lambda: history.rewrite(whole[:start]), 1)

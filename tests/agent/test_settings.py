@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from ctxfs import Agent, AgentConfig, OffloadPolicy, tool
+from ctxfs.context.settings import priced_at
 from ctxfs.errors import ConfigError, ContextOverflow, TranscriptError
 from ctxfs.eviction import Budget, Rule, SelectiveCompaction, Strategy
-from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
+from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.window import Window, WindowGuard
 from ctxfs.messages.base import Reply
@@ -33,7 +34,7 @@ SETTINGS: tuple[tuple[str, Any], ...] = (
     ("offload_policy", OffloadPolicy(token_threshold=900)),
     ("ephemeral_keep_recent", 1),
     ("pricing", None),
-    ("pricing", EvictionPricing(parameters=EvictionParameters(tool_inputs=False))),
+    ("pricing", EvictionPricing(parameters=EvictionParameters(max_loss=0))),
     ("pricing", EvictionPricing(prices=Prices(input=1, cache_read=1, output=1))),
     ("window", Budget(window_tokens=50_000)),
     ("window", Window(compaction=SelectiveCompaction(rules={ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP)}))),
@@ -52,8 +53,7 @@ async def never(_: str) -> Reply:
 def in_force(**settings: Any) -> object:
     """All that a context is told by an agent with these settings."""
     config = AgentConfig(tools=[search], **settings)
-    pricing = config.pricing_here()
-    economy = None if pricing is None else ModelPricing.of(pricing, "a-model")
+    economy = priced_at("a-model", config.pricing)
     window = WindowGuard.of(config.window_with(never), "a-model", config.policy)
     return (
         (config.digest_tokens, config.materialize),
@@ -134,9 +134,8 @@ def test_a_threshold_counts_beside_a_compaction() -> None:
 
 
 def test_prices_of_a_model_reach_the_planner() -> None:
-    pricing = AgentConfig(pricing=EvictionPricing(cache_ttl="1h")).pricing_here()
-    assert pricing is not None
-    economy = ModelPricing.of(pricing, "claude-sonnet-4-5")
+    economy = priced_at("claude-sonnet-4-5", AgentConfig(pricing=EvictionPricing(cache_ttl="1h")).pricing)
+    assert economy is not None
     assert astuple(economy.terms.rates)[1] == 2.0
     assert economy.terms.ttl_s == 3600
 

@@ -17,6 +17,7 @@ from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.economics.plans import EvictionDecision
 from ctxfs.eviction.offload_plan import Plan
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ItemType
@@ -123,8 +124,9 @@ def test_it_knows_the_rules_that_the_session_was_opened_with(explain: Explain, t
         await context.close()
         return context.session_id, plan
 
-    never = EvictionPricing(parameters=EvictionParameters(tool_inputs=False, read_back_weight=1e9))
-    session_id, plan = anyio.run(lambda: session(pricing=never))
+    never = EvictionPricing(parameters=EvictionParameters(read_back_weight=1e9))
+    keeps = OffloadPolicy(type_enabled={"tool_input": False})
+    session_id, plan = anyio.run(lambda: session(pricing=never, offload_policy=keeps))
     told = as_json(explain)
     assert [step["item_id"] for step in told["next"]] == [step.item_id for step in plan.offloads] == []
     assert not [item for item in told["items"] if item["item_type"] == "tool_input"]

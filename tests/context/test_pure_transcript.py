@@ -115,7 +115,7 @@ def test_a_rewritten_item_stays_in_its_place() -> None:
 def test_arguments_are_planned_once(whole: bool) -> None:
     pricing = ModelPricing(clock=lambda: 0.0, parameters=EvictionParameters(max_loss=1000.0))
     transcript, known = Transcript({}, "/s", economy=pricing), Known(NameAllocator())
-    rules = EntryRules(counter=CharsCounter(), base="/s", digest_tokens=0, pricing=pricing.parameters)
+    rules = EntryRules(counter=CharsCounter(), base="/s", digest_tokens=0, by_price=True)
     call = {"type": "tool_use", "id": "call_1", "name": "Write", "input": {"text": "a line\n" * 2_000}}
     reply = make_item("msg_3", AssistantMessage((call,)), 5_000)
     answers = [make_item(f"answer_{number}", AssistantMessage("on")) for number in range(200)]

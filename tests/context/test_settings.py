@@ -204,7 +204,6 @@ def test_a_setting_that_cannot_work_says_what_to_write(settings: Mapping[str, An
         (EvictionPricing, {"prices": 300}),
         (EvictionPricing, {"cache_ttl": "2h"}),
         (EvictionPricing, {"host_breakpoints": 1}),
-        (EvictionParameters, {"tool_inputs": "no"}),
         (EvictionParameters, {"cover": "many"}),
         (Rates, {"read": "0.1", "write": 1, "output": 5}),
         (Prices, {"input": "3", "cache_read": 0.3, "output": 9}),

@@ -44,12 +44,12 @@ def answer(number: int, content: object) -> dict[str, Any]:
     return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{number}", "content": content}]}
 
 
-def careless(clock: Clock, **parameters: Any) -> EvictionPricing:
+def careless(clock: Clock) -> EvictionPricing:
     """Read-backs count nothing: what was seen leaves as soon as the cache is cold.
 
     Nothing is left to chance either, or the bound would hold it back: these sessions are a few calls long.
     """
-    return pricing_on(clock, parameters=EvictionParameters(read_back_weight=0.0, cover=0.0, **parameters))
+    return pricing_on(clock, parameters=EvictionParameters(read_back_weight=0.0, cover=0.0))
 
 
 def context_in(root: Path, clock: Clock, session_id: str | None = None, **settings: Any) -> Context:
@@ -90,18 +90,20 @@ async def test_a_placeholder_names_what_the_models_tools_find(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("layout", "short"), [("envelope", True), ("envelope", False), ("text", True)], ids=["short", "asked for", "text"]
+    ("layout", "own"), [("envelope", False), ("envelope", True), ("text", False)], ids=["short", "own Read", "text"]
 )
 async def test_a_path_stands_in_the_placeholder_where_other_tools_read(
-    tmp_path: Path, layout: LayoutName, short: bool
+    tmp_path: Path, layout: LayoutName, own: bool
 ) -> None:
     clock = Clock()
-    fs = ContextFileSystem(root_path=tmp_path, layout=Layout(layout))
-    async with Context(fs=fs, pricing=careless(clock, short_placeholders=short), counter=CharsCounter()) as context:
+    fs = ContextFileSystem(root_path=tmp_path, layout=Layout(layout, compress_from_chars=0))
+    async with Context(fs=fs, pricing=careless(clock), counter=CharsCounter()) as context:
+        if own:
+            context.tools = [{"name": "Read", "description": "Read a file.", "input_schema": {"type": "object"}}]
         text = await seen_and_gone(context, clock)
         (item,) = [i for i in context.items if i.offloaded]
     three_lines = text.startswith(f"[Content offloaded]\nPath: {item.offload_path}\nUse Read tool")
-    assert three_lines is not (short and layout == "envelope")
+    assert three_lines is (own or layout == "text")
 
 
 async def test_what_was_read_back_is_seen_before_it_may_leave(tmp_path: Path) -> None:

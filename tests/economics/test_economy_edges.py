@@ -17,9 +17,9 @@ from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
 from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.held import Candidate
 from ctxfs.eviction.economics.ledger import Ledger
-from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.placeholder.attach import digest_budget, digest_of
 from ctxfs.eviction.placeholder.identifiers import identifiers_in
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import Preview, PreviewRule
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.items import ContentRange, ContextItem
@@ -31,7 +31,6 @@ from ctxfs.text.jsontext import codec as json_codec
 from session_items import make_item
 
 COUNTER = CharsCounter()
-DEFAULTS = EvictionParameters()
 WORDS = " ".join(f"identifier_{n:05d}" for n in range(1500))
 
 
@@ -41,14 +40,14 @@ def item(message: Message, item_id: str = "x", source: ContentRange | None = Non
     return make_item(item_id, message, tokens, source=source, name=f"{item_id}.json")
 
 
-def rules(pricing: EvictionParameters | None, exact: frozenset[str] = frozenset()) -> EntryRules:
-    return EntryRules(counter=COUNTER, base="/s", digest_tokens=200, pricing=pricing, exact=exact)
+def rules(exact: frozenset[str] = frozenset(), *, by_price: bool = True) -> EntryRules:
+    return EntryRules(counter=COUNTER, base="/s", digest_tokens=200, by_price=by_price, exact=exact)
 
 
-def entry(message: Message, pricing: EvictionParameters = DEFAULTS, known: Known | None = None) -> Entry:
+def entry(message: Message, known: Known | None = None) -> Entry:
     """What ``message`` enters as, into a session that knows ``known``, and from now on this too."""
     known = known or Known(NameAllocator())
-    return new_entry(item(message), known, rules(pricing))
+    return new_entry(item(message), known, rules())
 
 
 class Session:
@@ -74,10 +73,9 @@ def call(**arguments: Any) -> AssistantMessage:
 
 @pytest.mark.parametrize(("chars", "large"), [(200, False), (201, True)])
 def test_an_argument_of_more_than_two_hundred_characters_is_large(chars: int, large: bool) -> None:
-    pricing = EvictionParameters()
-    text = entry(call(text="word " * (chars // 5) + "x" * (chars % 5)), pricing)
+    text = entry(call(text="word " * (chars // 5) + "x" * (chars % 5)))
     assert bool(text.options.trims) == large
-    as_json = entry(call(data=["x" * (chars - 4)]), pricing)  # counted as JSON, with ["…"]
+    as_json = entry(call(data=["x" * (chars - 4)]))  # counted as JSON, with ["…"]
     assert bool(as_json.options.trims) == large
 
 
@@ -88,7 +86,8 @@ def test_only_large_arguments_leave_and_the_first_says_where_they_are() -> None:
     assert str(trim.arguments["old"]).startswith(f"[Content offloaded: Read {short_name('c.input')}]")
     assert "old" in str(trim.arguments["new"])
     assert trim.tokens_after < trim.tokens_before
-    assert entry(call(old="o " * 500), EvictionParameters(tool_inputs=False)).options.trims == ()
+    keeps = replace(rules(), policy=OffloadPolicy(type_enabled={"tool_input": False}))
+    assert new_entry(item(call(old="o " * 500)), Known(NameAllocator()), keeps).options.trims == ()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +96,7 @@ def test_only_large_arguments_leave_and_the_first_says_where_they_are() -> None:
 def test_arguments_are_counted_as_they_were_when_they_entered(value: Any) -> None:
     message = call(value=value, path="ü")
     reply = replace(item(message), token_count=count_content(COUNTER, message.content))
-    (trim,) = new_entry(reply, Known(NameAllocator()), rules(EvictionParameters())).options.trims
+    (trim,) = new_entry(reply, Known(NameAllocator()), rules()).options.trims
     assert trim.tokens_before == reply.token_count - COUNTER.count("Write")
     left = trimmed(reply, trim)
     assert left.token_count == count_content(COUNTER, left.message.content)
@@ -108,7 +107,7 @@ def test_arguments_are_counted_as_they_were_when_they_entered(value: Any) -> Non
 
 def test_a_reply_of_a_session_that_had_another_counter_is_counted_again() -> None:
     message = call(text="word " * 500)
-    made = recorded_entry(replace(item(message), token_count=7), Known(NameAllocator()), rules(DEFAULTS))
+    made = recorded_entry(replace(item(message), token_count=7), Known(NameAllocator()), rules())
     left = trimmed(made.item, made.options.trims[0])
     assert left.token_count == count_content(COUNTER, left.message.content)
 
@@ -139,9 +138,9 @@ def test_what_is_only_decided_is_not_known() -> None:
     reply, result = call(text="identifier_00001 " * 50), ToolMessage("c", "Read", WORDS)
     messages: list[Message] = [UserMessage("identifier_00000"), reply, result]
     draft = known.draft()
-    decided = [new_entry(item(message), draft, rules(DEFAULTS)) for message in messages]
+    decided = [new_entry(item(message), draft, rules()) for message in messages]
     other = known.draft()
-    assert decided == [new_entry(item(message), other, rules(DEFAULTS)) for message in messages]
+    assert decided == [new_entry(item(message), other, rules()) for message in messages]
     assert decided[1].new_ids == ("x", "c.input")
     assert all(known.names.is_free(item_id) for item_id in decided[1].new_ids)
     known.take(draft)
@@ -153,37 +152,37 @@ def test_what_a_preview_hides_is_not_known() -> None:
     text = "\n".join(WORDS.split())
     preview = Preview(rule=PreviewRule(preview_above_tokens=1_000), tools=("Read",))
     known = Known(NameAllocator())
-    made = new_entry(item(ToolMessage("c", "Bash", text)), known, replace(rules(DEFAULTS), eager=preview))
+    made = new_entry(item(ToolMessage("c", "Bash", text)), known, replace(rules(), eager=preview))
     assert made.eager is not None
     assert "identifier_00000" in made.eager.offload.placeholder
     assert known.identifiers.bring(["identifier_00000 identifier_00700"]).names() == ["identifier_00700"]
 
 
 def test_messages_and_results_of_exact_tools_are_not_evicted_by_their_price() -> None:
-    known, exact = Known(NameAllocator()), rules(DEFAULTS, frozenset({"Bash"}))
+    known, exact = Known(NameAllocator()), rules(frozenset({"Bash"}))
     for message in (UserMessage(WORDS), ToolMessage("c", "Bash", WORDS), AssistantMessage("text")):
         made = new_entry(item(message), known, exact)
         assert made.options.trims == ()
         assert made.options.placeholder is None or "Mentions" not in made.options.placeholder.text
 
 
-def written(pricing: EvictionParameters | None, source: ContentRange | None = None) -> tuple[str, EvictionOptions]:
-    made = new_entry(item(ToolMessage("c", "Read", WORDS), source=source), Known(NameAllocator()), rules(pricing))
+def written(rules: EntryRules, source: ContentRange | None = None) -> tuple[str, EvictionOptions]:
+    made = new_entry(item(ToolMessage("c", "Read", WORDS), source=source), Known(NameAllocator()), rules)
     assert made.options.placeholder is not None
     return made.options.placeholder.text, made.options
 
 
 def test_what_leaves_by_its_price_is_listed() -> None:
-    placeholder, _ = written(DEFAULTS)
+    placeholder, _ = written(rules())
     assert placeholder == f"[Content offloaded: Read {short_name('x')}]\nMentions: identifier_00000…01499"
 
 
 def test_everything_else_is_described_or_points_to_the_lines_that_it_repeats() -> None:
     source = ContentRange(item_id="first", path="/s/first.json", first_line=3, last_line=7)
     for placeholder, options, told in (
-        (*written(None), "1 line"),
-        (*written(EvictionParameters(), source), f"[Content offloaded: Read {short_name('first')}, offset=3, limit=5]"),
-        (*written(EvictionParameters(short_placeholders=False), source), "/s/first.json"),
+        (*written(rules(by_price=False)), "1 line"),
+        (*written(rules(), source), f"[Content offloaded: Read {short_name('first')}, offset=3, limit=5]"),
+        (*written(replace(rules(), by_path=True), source), "/s/first.json"),
     ):
         assert told in placeholder
         assert "Mentions" not in placeholder

@@ -375,8 +375,8 @@ def test_a_verdict_says_when_an_item_will_be_ripe() -> None:
 
 
 def test_parameters_come_from_a_table() -> None:
-    parameters = EvictionParameters.from_mapping({"cover": 2.5, "read_backs": {"file": 0.7}, "tool_inputs": False})
-    assert (parameters.cover, parameters.tool_inputs) == (2.5, False)
+    parameters = EvictionParameters.from_mapping({"cover": 2.5, "read_backs": {"file": 0.7}, "max_loss": 0})
+    assert (parameters.cover, parameters.max_loss) == (2.5, 0)
     assert parameters.hazard(ItemKind.FILE, 1_000) == pytest.approx(0.7)
     assert parameters.hazard(ItemKind.RESULT, 500) == EvictionParameters().hazard(ItemKind.RESULT, 500)
     assert EvictionParameters.from_mapping(parameters.to_mapping()) == parameters
@@ -415,6 +415,8 @@ def test_read_backs_are_given_for_each_kind(value: Any) -> None:
         ("arrival_tokens", "preview_above_tokens"),
         ("size_exponent", "by_size"),
         ("rent_share", "max_loss and cover"),
+        ("tool_inputs", "offload_policy=OffloadPolicy"),
+        ("short_placeholders", "the layout"),
         ("horizon_growth", "nothing"),
     ],
 )
@@ -427,7 +429,7 @@ def test_a_number_that_is_gone_is_refused_by_name_with_what_replaces_it(name: st
 
 
 def test_a_parameter_that_is_not_known_is_named_and_so_are_those_that_are() -> None:
-    with pytest.raises(ConfigError, match=r"^unknown parameters covr, size: use read_backs, .*cover, "):
+    with pytest.raises(ConfigError, match=r"^unknown parameters covr, size: use read_backs, .*cover$"):
         EvictionParameters.from_mapping({"size": 1, "covr": 1})
 
 

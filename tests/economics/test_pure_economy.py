@@ -41,8 +41,7 @@ class Session:
         return item
 
     def options(self, item: ContextItem) -> EvictionOptions:
-        pricing = self.economy.parameters
-        rules = EntryRules(counter=COUNTER, base="/s", digest_tokens=0, pricing=pricing)
+        rules = EntryRules(counter=COUNTER, base="/s", digest_tokens=0, by_price=True)
         return recorded_entry(item, self.known, rules).options
 
     @property

@@ -27,15 +27,15 @@ from session_items import make_item
 WORDS = " ".join(f"identifier_{n:05d}" for n in range(1500))
 
 
-def rules(pricing: EvictionParameters | None = None) -> EntryRules:
-    return EntryRules(counter=CharsCounter(), base="/s", digest_tokens=200, pricing=pricing)
+def rules(*, by_price: bool = False) -> EntryRules:
+    return EntryRules(counter=CharsCounter(), base="/s", digest_tokens=200, by_price=by_price)
 
 
 def test_entering_writes_no_placeholder() -> None:
     messages: list[Message] = [UserMessage(WORDS), ToolMessage("c", "Read", WORDS)]
-    for pricing in (None, EvictionParameters()):
+    for by_price in (False, True):
         for message in messages:
-            entry = build_entry(Incoming(message=message), Known(NameAllocator()), rules(pricing))
+            entry = build_entry(Incoming(message=message), Known(NameAllocator()), rules(by_price=by_price))
             placeholder = entry.options.placeholder
             assert entry.item.placeholder is None
             assert placeholder is not None
@@ -58,7 +58,7 @@ def test_a_step_has_the_reason_that_is_given() -> None:
     candidates = Candidates()
     known = Known(NameAllocator())
     for message in (AssistantMessage((call,)), ToolMessage("c", "Write", WORDS)):
-        entry = build_entry(Incoming(message=message), known, rules(EvictionParameters()))
+        entry = build_entry(Incoming(message=message), known, rules(by_price=True))
         candidates.enter(entry.item, f"/s/{entry.item.id}", entry.options)
     (trim,) = candidates.trims_of("msg_001")
     assert candidates.step(trim.stored.id, trim.reason) is trim

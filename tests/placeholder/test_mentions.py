@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.context.entry import EntryRules, Known, build_entry
-from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.placeholder.mentions import Entries, entries_of, mentions, worth_naming
 from ctxfs.eviction.placeholder.text import render
 from ctxfs.messages.incoming import Incoming
@@ -106,12 +105,12 @@ CONTENTS = st.builds(
 def digests(content: str, digest_tokens: int) -> list[str]:
     """The digest of every placeholder that this content can get, as a result or as a call's argument."""
     found = []
-    for pricing, exact in ((None, ()), (EvictionParameters(), ()), (EvictionParameters(), ("Grep",))):
+    for by_price, exact in ((False, ()), (True, ()), (True, ("Grep",))):
         rules = EntryRules(
             counter=COUNTER,
             base="/s",
             digest_tokens=digest_tokens,
-            pricing=pricing,
+            by_price=by_price,
             exact=frozenset(exact),
         )
         call = AssistantMessage(({"type": "tool_use", "id": "c", "name": "Write", "input": {"text": content}},))

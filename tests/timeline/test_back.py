@@ -358,7 +358,7 @@ def test_what_was_removed_on_purpose_does_not_come_back() -> None:
 
 # Arguments of calls --------------------------------------------------------------------------------------------------
 
-FREE = EvictionPricing(parameters=EvictionParameters(tool_inputs=True))
+FREE = EvictionPricing()
 CODE = "print(1)\n" * 2_000
 
 

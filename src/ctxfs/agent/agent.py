@@ -99,7 +99,7 @@ class Agent:
             model=llm.model,
             digest_tokens=config.digest_tokens,
             on_event=self._receiver_of(telemetry),
-            pricing=config.pricing_here(),
+            pricing=config.pricing,
             window=window,
             eager=_eager(config, tools, budget),
             preview_above_tokens=None,

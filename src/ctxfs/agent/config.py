@@ -303,13 +303,6 @@ class AgentConfig:
             return window
         return replace(window, summarize=summarize)
 
-    def pricing_here(self) -> EvictionPricing | None:
-        """``pricing``, with placeholders that the tool named ``Read`` opens; None: nothing is evicted by price."""
-        pricing = EvictionPricing() if self.pricing == "auto" else self.pricing
-        if pricing is None or not self.reads_itself:
-            return pricing
-        return replace(pricing, parameters=replace(pricing.parameters, short_placeholders=False))
-
     def pin_tools(self) -> frozenset[str]:
         """The tools whose results are pinned."""
         return frozenset(tool.name for tool in self.tools if tool.pin)

@@ -13,7 +13,7 @@ from typing import Any
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.candidates import NO_OPTIONS, EvictionOptions
 from ctxfs.eviction.eager import EagerOffload, EagerPolicy
-from ctxfs.eviction.economics.parameters import LEAST_SAVED_TOKENS, EvictionParameters
+from ctxfs.eviction.economics.parameters import LEAST_SAVED_TOKENS
 from ctxfs.eviction.economics.plans import Why
 from ctxfs.eviction.holds import NO_PINS, Pins
 from ctxfs.eviction.offload_plan import Trim
@@ -78,8 +78,8 @@ class EntryRules:
     """The beginning of the absolute paths of the session's files."""
     digest_tokens: int
     """The longest digest in a placeholder; 0 means none."""
-    pricing: EvictionParameters | None = None
-    """The economic planner's numbers; None: nothing is evicted by price."""
+    by_price: bool = False
+    """Whether the economic planner evicts what pays."""
     exact: frozenset[str] = frozenset()
     """Tools whose results are evicted by a rule other than price."""
     policy: OffloadPolicy = field(default_factory=OffloadPolicy)
@@ -95,7 +95,7 @@ class EntryRules:
 
     def short_of(self, item_id: str, names: NameAllocator) -> str | None:
         """The name that a placeholder gives instead of the path; None: the path, for files that any tool can read."""
-        if self.pricing is None or not self.pricing.short_placeholders or self.by_path or names.layout.raw:
+        if not self.by_price or self.by_path or names.layout.raw:
             return None
         return short_name(item_id)
 
@@ -193,11 +193,10 @@ def _read(item: ContextItem, draft: Known, rules: EntryRules) -> tuple[tuple[Tri
     None for the latter: the result is not evicted by its price.
     """
     message = item.message
-    pricing = rules.pricing
-    if pricing is None:
+    if not rules.by_price:
         return (), None
     if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
-        return tuple(_trims(item, message.content, draft, rules, pricing)), None
+        return tuple(_trims(item, message.content, draft, rules)), None
     brought = _bring([text_of(message.content)], draft, rules)
     if not isinstance(message, ToolMessage) or message.tool_name in rules.exact:
         return (), None
@@ -211,17 +210,13 @@ def _bring(texts: Sequence[str], draft: Known, rules: EntryRules) -> Brought:
     return draft.identifiers.bring(texts if rules.digest_tokens else ())
 
 
-def _trims(
-    item: ContextItem, blocks: Sequence[Block], draft: Known, rules: EntryRules, pricing: EvictionParameters
-) -> Iterator[Trim]:
+def _trims(item: ContextItem, blocks: Sequence[Block], draft: Known, rules: EntryRules) -> Iterator[Trim]:
     for place, block in enumerate(blocks):
         if block.get("type") == "text":
             _bring([block["text"]], draft, rules)
         if block.get("type") != "tool_use" or place in item.trimmed:
             continue
         brought = _bring(strings_of(block["input"]), draft, rules)
-        if not pricing.tool_inputs:
-            continue
         entries = Entries(brought.names, _DIGEST_NAMES)
         trim = _trim_of(item.id, place, block, entries, names=draft.names, rules=rules)
         if trim is not None:
@@ -302,10 +297,9 @@ def _options(
         return EvictionOptions(trims=trims)
     path = path_of(rules.base, item.name)
     counter = rules.counter
-    pricing = rules.pricing
     stored_id = item.id if item.source is None else item.source.item_id
     short = None if brought is None else rules.short_of(stored_id, known.names)
-    if brought is None or item.source is not None or pricing is None:
+    if brought is None or item.source is not None:
         described = partial(digest_of, item, counter=counter, digest_tokens=rules.digest_tokens)
         placeholder = placeholder_for(
             item, path=path, counter=counter, digest=described, reader=rules.reader, short=short

@@ -95,7 +95,7 @@ class ContextSettings:
             counter=counter,
             base=base,
             digest_tokens=self.digest_tokens,
-            pricing=None if self.priced is None else self.priced.parameters,
+            by_price=self.priced is not None,
             exact=frozenset(self.exact),
             policy=self.policy,
             eager=eager,

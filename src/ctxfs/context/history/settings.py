@@ -161,7 +161,7 @@ class HistorySettings:
             counter=counter,
             base=base,
             digest_tokens=self.digest_tokens,
-            pricing=None if self.priced is None else self.priced.parameters,
+            by_price=self.priced is not None,
             exact=frozenset(self.keep_recent or {}),
             policy=self.policy,
             reader=self.read_tool,

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import require_bool, require_kind, require_number
+from ctxfs.errors.checks import require_kind, require_number
 from ctxfs.eviction.economics.features import ItemKind
 
 COUNTED_READ_BACKS: Mapping[ItemKind, float] = MappingProxyType(
@@ -31,6 +31,8 @@ _REPLACED: Final[Mapping[str, str]] = MappingProxyType(
     | dict.fromkeys(("page_tokens", "read_back_output_tokens"), "nothing: they are the reading tool's own")
     | dict.fromkeys(("digest_share", "digest_identifiers"), "digest_tokens of the context")
     | {"size_exponent": "by_size", "arrival_tokens": "preview_above_tokens of the context"}
+    | {"tool_inputs": "offload_policy=OffloadPolicy(type_enabled={'tool_input': False})"}
+    | {"short_placeholders": "the layout: with 'text', whose files any tool reads, placeholders have paths"}
 )
 """What replaces a number that is no longer one."""
 
@@ -49,10 +51,6 @@ class EvictionParameters:
         max_loss: no session may cost more than this share above what it has cost so far without eviction, the
             read-backs to expect included; 0: nothing may leave before it has paid for itself.
         cover: how many standard deviations of the read-backs to expect must be covered as well; 0: none.
-        tool_inputs: whether the arguments of calls may be evicted.
-        short_placeholders: a placeholder is one line, with a short name that the tools of ctxfs find; False: three
-            lines, with the path. In a session with the layout "text", whose files any tool can read, it has the path
-            anyway.
 
     Raises:
         ConfigError: a value that cannot work, or a name that is gone: the error says what replaces it.
@@ -63,8 +61,6 @@ class EvictionParameters:
     read_back_weight: float = 1.0
     max_loss: float = 0.03
     cover: float = 1.0
-    tool_inputs: bool = True
-    short_placeholders: bool = True
 
     def __new__(cls, **values: Any) -> Self:
         """Refuse a name that is gone by what replaces it, which a missing keyword would not say."""
@@ -74,8 +70,6 @@ class EvictionParameters:
     def __post_init__(self) -> None:
         for name in ("by_size", "read_back_weight", "max_loss", "cover"):
             require_number(name, getattr(self, name), at_least=0)
-        for name in ("tool_inputs", "short_placeholders"):
-            require_bool(name, getattr(self, name))
         require_kind("read_backs", self.read_backs, Mapping, "a number for each kind of item")
         if frozenset(ItemKind) != frozenset(self.read_backs):
             raise ConfigError(f"read_backs is {self.read_backs!r}: use a number for each of {', '.join(ItemKind)}")

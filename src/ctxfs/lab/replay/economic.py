@@ -54,7 +54,7 @@ class EconomicRun:
             counter=_Counter(policy.count),
             base=self._path,
             digest_tokens=DEFAULT_DIGEST_TOKENS,
-            pricing=policy.parameters,
+            by_price=True,
             eager=_preview(policy.preview_above_tokens),
         )
         economy = ModelPricing(

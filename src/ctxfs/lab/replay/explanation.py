@@ -174,7 +174,7 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet) -> tuple[Plan, dict[s
         counter=counter,
         base=fs.base,
         digest_tokens=rules.digest_tokens,
-        pricing=None if economy is None else economy.parameters,
+        by_price=economy is not None,
         exact=frozenset(rules.keep_recent),
         policy=policy or OffloadPolicy(),
     )
