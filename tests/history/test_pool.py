@@ -34,8 +34,14 @@ def test_a_thread_has_one_history_and_its_own_session(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"a"}  # who asks for nothing leaves nothing
 
 
+class Impatient(Histories):
+    """Closes a history as soon as another one is asked for."""
+
+    idle_s = 0.0
+
+
 def test_idle_histories_are_closed_and_open_again(tmp_path: Path) -> None:
-    with Histories(tmp_path, idle_s=0, keep_recent={"t": 1}) as histories:
+    with Impatient(tmp_path, keep_recent={"t": 1}) as histories:
         first = histories.of("a")
         edits = dict(first.rewrite(RESULTS))
         histories.of("b")
@@ -56,7 +62,7 @@ def test_the_history_that_was_used_least_lately_is_closed_for_a_new_one(tmp_path
 
 
 def test_settings_that_cannot_work_are_refused_at_once(tmp_path: Path) -> None:
-    for settings in ({"max_open": 0}, {"idle_s": -1}, {"layout": "x"}, {"keep_recent": 5}):
+    for settings in ({"max_open": 0}, {"layout": "x"}, {"keep_recent": 5}):
         with pytest.raises(ConfigError):
             Histories(tmp_path / "root", **settings)
     with pytest.raises(ConfigError):

@@ -84,7 +84,7 @@ async def test_a_tool_loop_with_thinking_goes_back_verbatim() -> None:
     ]
     said = AssistantMessage((thought, hidden, {"type": "text", "text": "Reading."}, *calls))
     async with MessagesServer([said, "done"]) as server:
-        model = chat(server, thinking={"type": "enabled", "budget_tokens": 1024})
+        model = chat(server, options={"thinking": {"type": "enabled", "budget_tokens": 1024}})
         question = UserMessage("Look.")
         *deltas, reply = await events_of(model, question, tools=(READ,))
         assert isinstance(reply, Reply)
@@ -213,7 +213,7 @@ async def test_a_call_that_the_limit_cut_keeps_the_text_of_its_arguments() -> No
 
 async def test_tokens_are_counted_by_the_provider() -> None:
     async with MessagesServer([]) as server:
-        model = chat(server, thinking={"type": "enabled", "budget_tokens": 1024})
+        model = chat(server, options={"thinking": {"type": "enabled", "budget_tokens": 1024}})
         assert await model.count_tokens(ModelRequest(messages=(UserMessage("q" * 40),), tools=(READ,))) > 10
         with pytest.raises(InvalidRequest, match="at least one message"):
             await model.count_tokens(ModelRequest(messages=()))
@@ -345,7 +345,7 @@ async def test_thinking_that_no_longer_fits_is_left_out_after_the_first_refusal(
 
 async def test_counting_tokens_leaves_out_such_thinking_too() -> None:
     async with MessagesServer([AssistantMessage((THOUGHT, LOOK))], binds_thinking=True) as server:
-        model = chat(server, thinking={"type": "adaptive", "display": "summarized"})
+        model = chat(server, options={"thinking": {"type": "adaptive", "display": "summarized"}})
         await reply_of(model, AFTER_EVICTION[0])
         assert await model.count_tokens(ModelRequest(messages=CHANGED)) > 0
         asked = {"type": "adaptive", "display": "summarized", "block_binding": DROPS}
@@ -359,7 +359,7 @@ async def test_counting_tokens_leaves_out_such_thinking_too() -> None:
 )
 async def test_what_the_developer_says_about_thinking_stays(thinking: dict[str, Any]) -> None:
     async with MessagesServer([AssistantMessage((THOUGHT, LOOK))], binds_thinking=True) as server:
-        model = chat(server, thinking=thinking)
+        model = chat(server, options={"thinking": thinking})
         await reply_of(model, AFTER_EVICTION[0])
         with pytest.raises(InvalidRequest, match="bound to a different conversation"):
             await reply_of(model, *CHANGED)

@@ -13,7 +13,7 @@ from ctxfs.agent.llm.connection import Connection, require_sdk
 from ctxfs.agent.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
 from ctxfs.agent.llm.sse import streamed_reply
 from ctxfs.errors import MissingApiKey, UnsupportedCacheTtl
-from ctxfs.errors.checks import names_settings, require_kind
+from ctxfs.errors.checks import names_settings
 from ctxfs.messages.base import ModelEvent, ModelRequest, Reply, Retrying
 from ctxfs.messages.models.prices import CacheTtl
 from ctxfs.messages.serialize import CACHE_TTLS, MessagesSerializer
@@ -36,6 +36,7 @@ _RETRY = RetryPolicy()
         "cache": "cache_ttl=None sets no breakpoints",
         "max_retries": "give retry=RetryPolicy(max_retries=...)",
         "sleep": "give retry=RetryPolicy(base_delay_s=0)",
+        "thinking": 'give options={"thinking": {"type": "enabled", "budget_tokens": 4096}}',
     }
 )
 class ChatAnthropic:
@@ -43,16 +44,17 @@ class ChatAnthropic:
 
     ``api_key`` None: from ``ANTHROPIC_API_KEY``, when it is first needed. ``base_url`` None: from
     ``ANTHROPIC_BASE_URL``, else Anthropic's own. ``max_tokens`` bounds a reply unless the request says otherwise.
-    ``thinking`` and every other field of ``options`` (``temperature``, ``tool_choice`` …) go into the body as they are;
-    only a ``tool_choice`` is left out of a request without tools, and names its tool as the tool is sent.
-    ``cache_ttl`` "1h" costs more to write than "5m"; None sets no breakpoints. ``retry`` says how often and when a
-    failed call is made again. ``timeout_s`` bounds the silence on the connection. It works on asyncio and on trio.
+    Every field of ``options`` (``thinking``, ``temperature``, ``tool_choice`` …) goes into the body as it is; only a
+    ``tool_choice`` is left out of a request without tools, and names its tool as the tool is sent. ``cache_ttl`` "1h"
+    costs more to write than "5m"; None sets no breakpoints. ``retry`` says how often and when a failed call is made
+    again. ``timeout_s`` bounds the silence on the connection. It works on asyncio and on trio.
 
     A reply that the token limit cut has the stop reason "max_tokens". A tool call whose arguments are no JSON object
     has the single argument ``INVALID_JSON``.
 
     Newer models refuse thinking once something before it changed, as with an eviction. After the first such refusal
-    each request asks for that thinking to be left out, unless ``thinking`` has a ``block_binding`` or is disabled.
+    each request asks for that thinking to be left out, unless ``thinking`` in ``options`` has a ``block_binding``
+    or is disabled.
 
     Raises:
         ConfigError: a setting of another type or one that cannot work, or ``stream`` in ``options``.
@@ -67,7 +69,6 @@ class ChatAnthropic:
         api_key: str | None = None,
         base_url: str | None = None,
         max_tokens: int = 16_384,
-        thinking: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
         cache_ttl: CacheTtl | None = "5m",
         retry: RetryPolicy = _RETRY,
@@ -82,14 +83,13 @@ class ChatAnthropic:
             timeout_s=timeout_s,
             retry=retry,
         )
-        require_kind("thinking", thinking, Mapping, 'a mapping, such as {"type": "enabled", "budget_tokens": 4096}')
         if cache_ttl is not None and cache_ttl not in CACHE_TTLS:
             raise UnsupportedCacheTtl(cache_ttl, CACHE_TTLS, model=model)
         self._model = model
         self._api_key = api_key
         self._base_url = base_url
         self._max_tokens = max_tokens
-        self._extra = {**({"thinking": dict(thinking)} if thinking else {}), **(options or {})}
+        self._options = dict(options or {})
         self._cache_ttl: CacheTtl | None = cache_ttl
         self._retry = retry
         self._timeout_s = timeout_s
@@ -113,7 +113,7 @@ class ChatAnthropic:
         body = self._serializer.body(
             request, model=self._model, max_tokens=self._max_tokens, cache=ttl is not None, cache_ttl=ttl or "5m"
         )
-        body = with_options(body, self._extra, request.tools)
+        body = with_options(body, self._options, request.tools)
         return dict(self._dropper.asking(body))
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:

@@ -5,11 +5,11 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ctxfs.context.history.history import History
 from ctxfs.errors import ConfigError, CtxfsError
-from ctxfs.errors.checks import require_int, require_number, require_text
+from ctxfs.errors.checks import require_int, require_text
 from ctxfs.messages.names import session_name
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.urls import stores_at
@@ -21,13 +21,13 @@ _log = logging.getLogger("ctxfs.context")
 class Histories:
     """A ``History`` for each thread (conversation) of a framework, in one place, however many there are.
 
-    It may be used in any thread of the process. Several processes may serve the same conversations.
+    It may be used in any thread of the process. A history that was not used for five minutes is closed when another
+    one is asked for. Several processes may serve the same conversations.
 
     Args:
         root_path: where sessions are: a directory, a URL (``s3://bucket/prefix``) or a ``SessionStores``; None means
             ``~/.agent/context``.
         max_open: the most histories that are kept open; the least recently used is closed first.
-        idle_s: after how many seconds an unused history is closed; 0: when another one is asked for.
         settings: the settings of every ``History``.
 
     Raises:
@@ -35,19 +35,19 @@ class Histories:
 
     """
 
+    idle_s: ClassVar[float] = 300.0
+    """A conversation that pauses for longer has no cached prefix to save, so opening its session again costs little."""
+
     def __init__(
         self,
         root_path: str | Path | SessionStores | None = None,
         *,
         max_open: int = 64,
-        idle_s: float = 300.0,
         **settings: Any,
     ) -> None:
         require_int("max_open", max_open, at_least=1)
-        require_number("idle_s", idle_s, at_least=0)
         self._stores = stores_at(root_path)
         self._max_open = max_open
-        self._idle_s = idle_s
         self._settings = settings
         self._lock = threading.Lock()
         self._open: dict[str, tuple[History, float]] = {}
@@ -87,7 +87,7 @@ class Histories:
 
     def _idle(self, now: float) -> list[History]:
         """Remove and return the histories to close, the longest unused first."""
-        going = [name for name, (_, used) in self._open.items() if now - used >= self._idle_s]
+        going = [name for name, (_, used) in self._open.items() if now - used >= self.idle_s]
         surplus = len(self._open) - len(going) - self._max_open
         going += [name for name in self._open if name not in going][: max(0, surplus)]
         return [self._open.pop(name)[0] for name in going]
