@@ -22,6 +22,7 @@ from playwright.sync_api import Page
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from ctxfs.context.context import Context
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.base import Usage
 from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
@@ -62,7 +63,7 @@ async def make_session(root: Path, calls: int) -> None:
         keep_recent={"fetch": 20},
         window=None,
         pricing=None,
-        digest_tokens=0,
+        offload_policy=OffloadPolicy(digest_tokens=0),
     ) as context:
         await context.add(UserMessage("Crawl the pages and collect the prices."))
         for n in range(1, calls + 1):

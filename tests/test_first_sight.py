@@ -14,6 +14,7 @@ from ctxfs import Agent, AgentConfig, Context, History, Part, tool
 from ctxfs.context import Histories
 from ctxfs.errors import ConfigError
 from ctxfs.eviction import Evicted, EvictionParameters
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import PREVIEW_TOKENS
 from ctxfs.messages import AssistantMessage, CharsCounter, ToolCall, ToolMessage, UserMessage
 from ctxfs.messages.tokens import default_counter
@@ -159,7 +160,7 @@ async def test_a_preview_shows_what_the_kind_has_to_show(tmp_path: Path) -> None
         ({"window": None}, LIMIT),
         ({"pricing": None}, LIMIT),
         ({"keep_recent": {"look": 1}}, LIMIT),
-        ({"digest_tokens": 0}, LIMIT),
+        ({"offload_policy": OffloadPolicy(digest_tokens=0)}, LIMIT),
     ],
 )
 async def test_the_limit_is_the_setting_or_an_eighth_of_the_window(

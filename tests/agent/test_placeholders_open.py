@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, tool
 from ctxfs.errors import ConfigError
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages import ToolCall, Usage
 from ctxfs.messages.names import ENVELOPE, TEXT, Layout
 from ctxfs.storage.memory import MemorySessions
@@ -150,7 +151,7 @@ SETTINGS = st.fixed_dictionaries(
         "pricing": st.sampled_from(["auto", None]),
         "exact": st.booleans(),
         "offload_token_threshold": st.sampled_from([None, 100]),
-        "digest_tokens": st.sampled_from([0, 1_000]),
+        "offload_policy": st.sampled_from([OffloadPolicy(digest_tokens=0), None]),
         "arrival": st.sampled_from([None, "materialize", "workspace"]),
         "recall": st.booleans(),
         "window": st.sampled_from([None, 14_000]),
@@ -164,7 +165,7 @@ PLAIN: dict[str, Any] = {
     "pricing": "auto",
     "exact": False,
     "offload_token_threshold": None,
-    "digest_tokens": 1_000,
+    "offload_policy": None,
     "arrival": None,
     "recall": False,
     "window": None,
@@ -295,7 +296,7 @@ BARE = st.fixed_dictionaries(
     {
         "offered": OFFERED,
         "keep_recent": st.sampled_from([{}, {"run_tests": 1}]),
-        "digest_tokens": st.sampled_from([0, 1_000]),
+        "offload_policy": st.sampled_from([OffloadPolicy(digest_tokens=0), None]),
         "window": st.sampled_from([None, 14_000]),
         "layout": st.sampled_from([ENVELOPE, TEXT]),
         "in_memory": st.booleans(),
@@ -304,7 +305,7 @@ BARE = st.fixed_dictionaries(
 PLAIN_BARE: dict[str, Any] = {
     "offered": {"Read"},
     "keep_recent": {"run_tests": 1},
-    "digest_tokens": 1_000,
+    "offload_policy": None,
     "window": None,
     "layout": ENVELOPE,
     "in_memory": False,

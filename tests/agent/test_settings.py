@@ -39,7 +39,7 @@ SETTINGS: tuple[tuple[str, Any], ...] = (
     ("window", Budget(window_tokens=50_000)),
     ("window", Window(compaction=SelectiveCompaction(rules={ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP)}))),
     ("materialize", Materialize(max_inline_chars=9)),
-    ("digest_tokens", 0),
+    ("offload_policy", OffloadPolicy(digest_tokens=0)),
 )
 """Each differs from the default. ``offload_enabled=False`` is not among them: it switches off whatever else is set."""
 
@@ -56,7 +56,7 @@ def in_force(**settings: Any) -> object:
     economy = priced_at("a-model", config.pricing)
     window = WindowGuard.of(config.window_with(never), "a-model", config.policy)
     return (
-        (config.digest_tokens, config.materialize),
+        config.materialize,
         (config.policy, config.keep_recent()),
         None if economy is None else (economy.parameters, economy.terms),
         (window.budget, dict(window.compaction.rules)),
@@ -94,7 +94,7 @@ def test_which_pairs_are_refused() -> None:
         {"offload_token_threshold": "2000"},
         {"offload_token_threshold": 2000.0},
         {"ephemeral_keep_recent": True},
-        {"digest_tokens": None},
+        {"status_tokens": None},
         {"max_turns": "100"},
         {"system_prompt": 5},
         {"session_id": 5},

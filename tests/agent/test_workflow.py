@@ -488,7 +488,7 @@ async def test_plain_functions_and_repeated_tools_are_refused(tmp_path: Path) ->
         AgentConfig(tools=[plain])  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="two tools"):
         AgentConfig(tools=[read_file, read_file])
-    for wrong in ({"digest_tokens": -1}, {"ephemeral_keep_recent": 0}, {"max_turns": 0}):
+    for wrong in ({"status_tokens": -1}, {"ephemeral_keep_recent": 0}, {"max_turns": 0}):
         with pytest.raises(ConfigError):
             AgentConfig(**wrong)  # type: ignore[arg-type]
 

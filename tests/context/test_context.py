@@ -111,7 +111,7 @@ async def test_before_open_and_after_close_it_says_so(tmp_path: Path) -> None:
     await context.close()
 
 
-@pytest.mark.parametrize("wrong", [{"keep_recent": {"Read": 0}}, {"digest_tokens": -1}])
+@pytest.mark.parametrize("wrong", [{"keep_recent": {"Read": 0}}, {"preview_above_tokens": -1}])
 async def test_settings_that_cannot_work(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Context(**wrong)

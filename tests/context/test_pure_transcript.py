@@ -12,6 +12,7 @@ from ctxfs.context.transcript import Transcript
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.economics.economy import ModelPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.summary import summary_text
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.items import ContextItem
@@ -115,7 +116,7 @@ def test_a_rewritten_item_stays_in_its_place() -> None:
 def test_arguments_are_planned_once(whole: bool) -> None:
     pricing = ModelPricing(clock=lambda: 0.0, parameters=EvictionParameters(max_loss=1000.0))
     transcript, known = Transcript({}, "/s", economy=pricing), Known(NameAllocator())
-    rules = EntryRules(counter=CharsCounter(), base="/s", digest_tokens=0, by_price=True)
+    rules = EntryRules(counter=CharsCounter(), base="/s", policy=OffloadPolicy(digest_tokens=0), by_price=True)
     call = {"type": "tool_use", "id": "call_1", "name": "Write", "input": {"text": "a line\n" * 2_000}}
     reply = make_item("msg_3", AssistantMessage((call,)), 5_000)
     answers = [make_item(f"answer_{number}", AssistantMessage("on")) for number in range(200)]

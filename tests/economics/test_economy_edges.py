@@ -41,7 +41,8 @@ def item(message: Message, item_id: str = "x", source: ContentRange | None = Non
 
 
 def rules(exact: frozenset[str] = frozenset(), *, by_price: bool = True) -> EntryRules:
-    return EntryRules(counter=COUNTER, base="/s", digest_tokens=200, by_price=by_price, exact=exact)
+    policy = OffloadPolicy(digest_tokens=200)
+    return EntryRules(counter=COUNTER, base="/s", policy=policy, by_price=by_price, exact=exact)
 
 
 def entry(message: Message, known: Known | None = None) -> Entry:

@@ -8,6 +8,7 @@ from ctxfs.eviction.economics.economy import CacheTerms, ModelPricing, SessionPr
 from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.offload_plan import Trim
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.items import ContentRange, ContextItem
 from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage, UserMessage
@@ -41,7 +42,7 @@ class Session:
         return item
 
     def options(self, item: ContextItem) -> EvictionOptions:
-        rules = EntryRules(counter=COUNTER, base="/s", digest_tokens=0, by_price=True)
+        rules = EntryRules(counter=COUNTER, base="/s", policy=OffloadPolicy(digest_tokens=0), by_price=True)
         return recorded_entry(item, self.known, rules).options
 
     @property

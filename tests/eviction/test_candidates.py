@@ -28,7 +28,7 @@ WORDS = " ".join(f"identifier_{n:05d}" for n in range(1500))
 
 
 def rules(*, by_price: bool = False) -> EntryRules:
-    return EntryRules(counter=CharsCounter(), base="/s", digest_tokens=200, by_price=by_price)
+    return EntryRules(counter=CharsCounter(), base="/s", policy=OffloadPolicy(digest_tokens=200), by_price=by_price)
 
 
 def test_entering_writes_no_placeholder() -> None:

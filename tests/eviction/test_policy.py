@@ -49,9 +49,9 @@ def test_a_threshold_that_is_set_counts_for_every_rule_and_one_that_is_not_for_c
         (OffloadPolicy(type_enabled={"tool_result": False}), 9999, False),
     ):
         assert policy.allows(ItemType.TOOL_RESULT, tokens) is allowed
-    assert OffloadPolicy.from_mapping(policy.to_mapping()) == policy
+    assert OffloadPolicy.from_mapping(policy.to_mapping(), digest_tokens=1_000) == policy
     with pytest.raises(ConfigError, match="cannot be read"):
-        OffloadPolicy.from_mapping({"a_setting_of_tomorrow": 1})
+        OffloadPolicy.from_mapping({"a_setting_of_tomorrow": 1}, digest_tokens=0)
 
 
 def test_what_has_left_is_not_offloaded_again() -> None:

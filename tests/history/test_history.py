@@ -473,7 +473,6 @@ def settings_of(**chosen: Any) -> HistorySettings:
     defaults: dict[str, Any] = {
         "model": "",
         "offload_policy": None,
-        "digest_tokens": 200,
         "preview_above_tokens": 8_000,
         "layout": "text",
         "read_tool": "Read",

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ctxfs.context.entry import EntryRules, Known, build_entry
 from ctxfs.eviction.placeholder.mentions import Entries, entries_of, mentions, worth_naming
 from ctxfs.eviction.placeholder.text import render
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.incoming import Incoming
 from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage
 from ctxfs.messages.names import NameAllocator
@@ -109,7 +110,7 @@ def digests(content: str, digest_tokens: int) -> list[str]:
         rules = EntryRules(
             counter=COUNTER,
             base="/s",
-            digest_tokens=digest_tokens,
+            policy=OffloadPolicy(digest_tokens=digest_tokens),
             by_price=by_price,
             exact=frozenset(exact),
         )
@@ -137,7 +138,7 @@ def test_the_passages_of_a_materialized_output_take_a_fifth_of_it(content: str, 
     rules = EntryRules(
         counter=COUNTER,
         base="/s",
-        digest_tokens=200,
+        policy=OffloadPolicy(digest_tokens=200),
         eager=Materializer(settings=Materialize(max_inline_chars=max_inline_chars)),
     )
     entry = build_entry(Incoming(message=ToolMessage("c", "Grep", content)), Known(NameAllocator()), rules)

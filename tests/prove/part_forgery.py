@@ -15,6 +15,7 @@ from ctxfs.agent.agent import Agent
 from ctxfs.agent.config import AgentConfig
 from ctxfs.context.context import Context
 from ctxfs.errors import CtxfsError
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.base import ChatModel
 from ctxfs.messages.items import ItemType
@@ -111,7 +112,11 @@ async def _natively(root: Path, texts: Sequence[str], materialize: Materialize |
     turns: list[Any] = [[ToolCall("fetch", {"number": number})] for number in range(len(texts))]
     model = ScriptedModel([*turns, tries, "done"])
     config = AgentConfig(
-        tools=tools.all(), offload_root_path=root, session_id="mine", materialize=materialize, digest_tokens=0
+        tools=tools.all(),
+        offload_root_path=root,
+        session_id="mine",
+        materialize=materialize,
+        offload_policy=OffloadPolicy(digest_tokens=0),
     )
     agent = Agent(model, config)
     async with agent:
@@ -145,7 +150,11 @@ async def _plans(root: Path, texts: Sequence[str]) -> list[str]:
 async def _plan(root: Path, texts: Sequence[str]) -> list[object]:
     shapes: list[object] = []
     async with Context(
-        "mine", root_path=root, counter=CharsCounter(), keep_recent={"fetch": 2}, digest_tokens=0
+        "mine",
+        root_path=root,
+        counter=CharsCounter(),
+        keep_recent={"fetch": 2},
+        offload_policy=OffloadPolicy(digest_tokens=0),
     ) as context:
         await context.add(UserMessage("go"))
         for number, text in enumerate(texts):

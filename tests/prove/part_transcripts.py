@@ -59,7 +59,7 @@ POLICIES = (
     ),
     Policy(
         name="all of them",
-        settings={"keep_recent": _KEEP, "digest_tokens": 60},
+        settings={"keep_recent": _KEEP, "offload_policy": OffloadPolicy(digest_tokens=60)},
         budget=_SMALL,
         summarize=True,
         eager=Materializer(settings=Materialize(max_inline_chars=2_000)),

@@ -97,7 +97,6 @@ class Agent:
             offload_enabled=config.offload_enabled,
             offload_policy=config.policy,
             model=llm.model,
-            digest_tokens=config.digest_tokens,
             on_event=self._receiver_of(telemetry),
             pricing=config.pricing,
             window=window,

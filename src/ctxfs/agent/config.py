@@ -17,7 +17,6 @@ from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.economics.economy import EvictionPricing
-from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
@@ -54,14 +53,11 @@ class ResultOffload(EagerPolicy, Protocol):
 
 _AT_LEAST: Mapping[str, int] = {
     "offload_token_threshold": 0,
-    "digest_tokens": 0,
     "status_tokens": 0,
     "ephemeral_keep_recent": 1,
     "max_turns": 1,
 }
 """Settings that are whole numbers, and the lowest that works."""
-
-_NEVER_NONE = frozenset({"digest_tokens", "status_tokens"})
 
 _KINDS: Mapping[str, tuple[Any, str]] = {
     "system_prompt": (str, "a text"),
@@ -87,6 +83,7 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
         "compaction": "give window=Window(compaction=...)",
         "compress_from_chars": "give layout=Layout('envelope', compress_from_chars=...)",
         "workspace": "give materialize=ToolResultOffload(...)",
+        "digest_tokens": "give offload_policy=OffloadPolicy(digest_tokens=...)",
         "cache_ttl": "give pricing=EvictionPricing(cache_ttl=...)",
         "eviction": 'pricing=None is what "exact" was; for "economic", leave out ephemeral=n',
         "eviction_parameters": "give pricing=EvictionPricing(parameters=...)",
@@ -128,18 +125,14 @@ class AgentConfig:
     continue a session. None means the directory ``~/.agent/context``."""
 
     offload_policy: OffloadPolicy | None = None
-    """Which types of items may be evicted; every rule but ``ephemeral=n`` asks it. None means the default table with
-    ``offload_token_threshold``."""
+    """Which types of items may be evicted, which every rule but ``ephemeral=n`` asks, and how long digests are. None
+    means the default table with ``offload_token_threshold``."""
 
     pin_user_messages: bool = False
     """What the user says is pinned: it is never evicted, whatever the window needs."""
 
     ephemeral_keep_recent: int | None = None
     """Overrides the n of every tool with ``ephemeral=n``; None keeps each tool's own n."""
-
-    digest_tokens: int = DEFAULT_DIGEST_TOKENS
-    """The longest digest in a placeholder, in tokens. Content of up to 3,200 tokens gets 200 at most, larger content a
-    sixteenth of its tokens. 0 means no digests."""
 
     session_id: str | None = None
     """The session to resume, or the id of a new one; None starts a new session with an id of its own."""
@@ -213,7 +206,7 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         for name, at_least in _AT_LEAST.items():
-            if (value := getattr(self, name)) is not None or name in _NEVER_NONE:
+            if (value := getattr(self, name)) is not None or name == "status_tokens":
                 require_int(name, value, at_least=at_least)
         require_bool("offload_enabled", self.offload_enabled)
         require_bool("recall", self.recall)

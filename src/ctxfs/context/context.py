@@ -25,7 +25,6 @@ from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.plans import EvictionDecision
 from ctxfs.eviction.events import ContextEvent
 from ctxfs.eviction.offload_plan import Plan
-from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 from ctxfs.eviction.reduction import Reduction
@@ -75,6 +74,7 @@ _log = logging.getLogger("ctxfs.context")
         "store": STORE_IS_ROOT_PATH,
         "overhead_tokens": "context.overhead_tokens = ... sets it",
         "offload_token_threshold": "give offload_policy=OffloadPolicy(token_threshold=...)",
+        "digest_tokens": "give offload_policy=OffloadPolicy(digest_tokens=...)",
         "cache_ttl": "give pricing=EvictionPricing(cache_ttl=...)",
         "eviction_parameters": "give pricing=EvictionPricing(parameters=...)",
         "host_breakpoints": "give pricing=EvictionPricing(host_breakpoints=True)",
@@ -99,9 +99,9 @@ class Context:
             Results of other tools stay until evicting them pays.
         offload_enabled: the main switch: False evicts nothing, whatever else is set. The session is still recorded, and
             the window is still guarded: ``ContextOverflow`` is raised before a request that cannot fit.
-        offload_policy: which types of items may be evicted, and from which size on; every rule but ``keep_recent``
-            obeys it. None means the default table, with a threshold for compactions only.
-        digest_tokens: the longest digest in a placeholder, in tokens; 0: none.
+        offload_policy: which types of items may be evicted, and from which size on, which every rule but
+            ``keep_recent`` obeys; and how long digests are. None means the default table, with a threshold for
+            compactions only.
         on_event: called synchronously for each eviction and each failed write.
         counter: counts tokens; None means the exact o200k counter.
         window: the size that the context may reach: "auto" for the model's window, a number of tokens, a ``Budget``, or
@@ -136,7 +136,6 @@ class Context:
         keep_recent: Mapping[str, int] | None = None,
         offload_enabled: bool = True,
         offload_policy: OffloadPolicy | None = None,
-        digest_tokens: int = DEFAULT_DIGEST_TOKENS,
         on_event: Callable[[ContextEvent], None] | None = None,
         counter: TokenCounter | None = None,
         window: Window | Budget | int | Auto | None = "auto",
@@ -156,7 +155,6 @@ class Context:
             keep_recent=keep_recent,
             offload_enabled=offload_enabled,
             offload_policy=offload_policy,
-            digest_tokens=digest_tokens,
             on_event=on_event,
             counter=counter,
             window=window,

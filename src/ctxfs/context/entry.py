@@ -76,14 +76,12 @@ class EntryRules:
     counter: TokenCounter
     base: str
     """The beginning of the absolute paths of the session's files."""
-    digest_tokens: int
-    """The longest digest in a placeholder; 0 means none."""
     by_price: bool = False
     """Whether the economic planner evicts what pays."""
     exact: frozenset[str] = frozenset()
     """Tools whose results are evicted by a rule other than price."""
     policy: OffloadPolicy = field(default_factory=OffloadPolicy)
-    """What may be evicted at all, eagerly or by price."""
+    """What may be evicted at all, eagerly or by price, and how long the digest in a placeholder is."""
     eager: EagerPolicy | None = None
     """Decides what is evicted before it is ever sent; None: nothing is."""
     reader: str | None = READ_TOOL
@@ -207,7 +205,7 @@ def _read(item: ContextItem, draft: Known, rules: EntryRules) -> tuple[tuple[Tri
 
 def _bring(texts: Sequence[str], draft: Known, rules: EntryRules) -> Brought:
     """The identifiers that ``texts`` add; none if no placeholder would mention them."""
-    return draft.identifiers.bring(texts if rules.digest_tokens else ())
+    return draft.identifiers.bring(texts if rules.policy.digest_tokens else ())
 
 
 def _trims(item: ContextItem, blocks: Sequence[Block], draft: Known, rules: EntryRules) -> Iterator[Trim]:
@@ -274,7 +272,7 @@ def _argument_blocks(large: Mapping[str, Any]) -> tuple[Block, ...]:
 
 def _mentions(entries: Entries, tokens: int, *, rules: EntryRules) -> str:
     """What a placeholder for content of ``tokens`` tokens mentions."""
-    budget = min(digest_budget(tokens, rules.digest_tokens), int(_DIGEST_SHARE * tokens))
+    budget = min(digest_budget(tokens, rules.policy.digest_tokens), int(_DIGEST_SHARE * tokens))
     if budget <= 0:
         return ""
     return mentions(entries.found, budget_tokens=budget, counter=rules.counter)
@@ -300,7 +298,7 @@ def _options(
     stored_id = item.id if item.source is None else item.source.item_id
     short = None if brought is None else rules.short_of(stored_id, known.names)
     if brought is None or item.source is not None:
-        described = partial(digest_of, item, counter=counter, digest_tokens=rules.digest_tokens)
+        described = partial(digest_of, item, counter=counter, digest_tokens=rules.policy.digest_tokens)
         placeholder = placeholder_for(
             item, path=path, counter=counter, digest=described, reader=rules.reader, short=short
         )

@@ -13,6 +13,7 @@ from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
 from ctxfs.eviction.events import ContextEvent
 from ctxfs.eviction.holds import Pins
+from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, Preview, PreviewRule, check_preview_above
 from ctxfs.eviction.window import Auto, Window, WindowGuard
@@ -38,7 +39,6 @@ class ContextSettings:
     keep_recent: Mapping[str, int] | None
     offload_enabled: bool
     offload_policy: OffloadPolicy | None
-    digest_tokens: int
     on_event: Callable[[ContextEvent], None] | None
     counter: TokenCounter | None
     window: Window | Budget | int | Auto | None
@@ -61,7 +61,6 @@ class ContextSettings:
             )
         require_bool("offload_enabled", self.offload_enabled)
         require_bool("one_commit_a_turn", self.one_commit_a_turn)
-        require_int("digest_tokens", self.digest_tokens, at_least=0)
         require_model(self.model)
         require_kind("offload_policy", self.offload_policy, OffloadPolicy, "OffloadPolicy(...)")
         require_kind("on_event", self.on_event, Callable, "a function of an event")
@@ -71,7 +70,9 @@ class ContextSettings:
         policy = self.offload_policy or OffloadPolicy()
         guard = WindowGuard.of(as_window(self.window), self.model, policy)
         asked = (guard.budget, priced, self.eager)
-        if self.offload_policy is not None and self.offload_enabled and all(rule is None for rule in asked):
+        describes = self.keep_recent and policy.digest_tokens != DEFAULT_DIGEST_TOKENS
+        is_asked = describes or any(rule is not None for rule in asked)
+        if self.offload_policy is not None and self.offload_enabled and not is_asked:
             raise ConfigError("offload_policy has no effect: window, pricing and eager, which ask it, are off")
         if self.eager is not None:
             check_results_may_leave("eager", policy)
@@ -94,7 +95,6 @@ class ContextSettings:
         return EntryRules(
             counter=counter,
             base=base,
-            digest_tokens=self.digest_tokens,
             by_price=self.priced is not None,
             exact=frozenset(self.exact),
             policy=self.policy,
@@ -106,7 +106,7 @@ class ContextSettings:
 
     def rules(self, budget: Budget | None) -> EvictionSet:
         """The rules in force, as the journal records them; ``budget`` is the window's current one."""
-        return eviction_rules(self.exact, budget, self.policy, self.priced, digest_tokens=self.digest_tokens)
+        return eviction_rules(self.exact, budget, self.policy, self.priced)
 
 
 def pins_of(tools: Collection[str] | None, *, user_messages: bool) -> Pins:
@@ -207,15 +207,13 @@ def eviction_rules(
     budget: Budget | None,
     policy: OffloadPolicy,
     pricing: ModelPricing | None,
-    *,
-    digest_tokens: int,
 ) -> EvictionSet:
     """The rules in force, as the journal records them."""
     rules = EvictionSet(
         keep_recent=keep_recent,
         window_tokens=None if budget is None else budget.limit_tokens,
-        policy=None if policy == OffloadPolicy() else policy.to_mapping(),
-        digest_tokens=digest_tokens,
+        policy=None if policy.to_mapping() == OffloadPolicy().to_mapping() else policy.to_mapping(),
+        digest_tokens=policy.digest_tokens,
     )
     if pricing is None:
         return rules

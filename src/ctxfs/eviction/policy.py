@@ -10,6 +10,7 @@ from typing import Any
 
 from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import names_settings, require_bool, require_int
+from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.messages.items import ContextItem, ItemType
 
 DEFAULT_THRESHOLD_TOKENS = 2000
@@ -46,7 +47,9 @@ class OffloadPolicy:
     ``token_threshold``: items of at most this many tokens get no file of their own; 0 means that every item that is not
     empty may get one. None, the default: the price decides, and compaction gives files to items of over 2,000 tokens.
     ``type_enabled``: which types may be evicted at all; types that are not named keep their default.
-    ``type_thresholds``: thresholds for single types, in tokens, instead of ``token_threshold``.
+    ``type_thresholds``: thresholds for single types, in tokens, instead of ``token_threshold``. ``digest_tokens``: the
+    longest digest in a placeholder: content of up to 3,200 tokens gets 200 at most, larger content a sixteenth of its
+    tokens; 0 means no digests, also for ``ephemeral=n``.
 
     When the window is full, whole old exchanges go into an archive whatever this says. If the rest still does not fit,
     thresholds no longer count; types that ``type_enabled`` forbids stay even then.
@@ -57,10 +60,12 @@ class OffloadPolicy:
     token_threshold: int | None = None
     type_enabled: Mapping[str, bool] = field(default_factory=dict)
     type_thresholds: Mapping[str, int] = field(default_factory=dict)
+    digest_tokens: int = DEFAULT_DIGEST_TOKENS
 
     def __post_init__(self) -> None:
         if self.token_threshold is not None:
             require_int("token_threshold", self.token_threshold, at_least=0)
+        require_int("digest_tokens", self.digest_tokens, at_least=0)
         for setting in ("type_enabled", "type_thresholds"):
             if not isinstance(getattr(self, setting), Mapping):
                 raise ConfigError(f"{setting} is {getattr(self, setting)!r}: use a mapping from types of items")
@@ -78,15 +83,15 @@ class OffloadPolicy:
         object.__setattr__(self, "type_thresholds", MappingProxyType(dict(self.type_thresholds)))
 
     @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> "OffloadPolicy":
+    def from_mapping(cls, values: Mapping[str, Any], *, digest_tokens: int) -> "OffloadPolicy":
         """The policy that ``to_mapping`` returned. Raises ``ConfigError`` if another version wrote it."""
         try:
-            return cls(**values)
+            return cls(**values, digest_tokens=digest_tokens)
         except TypeError as error:
             raise ConfigError(f"a policy that cannot be read: {error}") from error
 
     def to_mapping(self) -> dict[str, Any]:
-        """The policy as JSON."""
+        """What may be evicted, as JSON; how long digests are is not in it."""
         return {
             "token_threshold": self.token_threshold,
             "type_enabled": dict(self.type_enabled),

@@ -20,7 +20,6 @@ from ctxfs.errors.checks import names_settings, require_exception, require_int, 
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.events import ContextEvent
-from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
@@ -57,6 +56,7 @@ _log = logging.getLogger("ctxfs.context")
         "idle_s": "Histories closes a history that was not used for five minutes",
         "offload_token_threshold": "give offload_policy=OffloadPolicy(token_threshold=...)",
         "compress_from_chars": "give layout=Layout('text', compress_from_chars=...)",
+        "digest_tokens": "give offload_policy=OffloadPolicy(digest_tokens=...)",
         "cache_ttl": "give pricing=EvictionPricing(cache_ttl=...)",
         "eviction": "pricing=None switches eviction by price off",
         "eviction_parameters": "give pricing=EvictionPricing(parameters=...)",
@@ -84,9 +84,8 @@ class History:
             tokens, and Anthropic's price ratios.
         keep_recent: how many results of each named tool stay; older ones are replaced at once, and no other rule
             applies to them. For a tool that is not named, the price decides.
-        offload_policy: what may be replaced, and from what size on; every rule but ``keep_recent`` obeys it. None means
-            the default table.
-        digest_tokens: the longest description in a placeholder, in tokens; 0 means none.
+        offload_policy: what may be replaced, and from what size on, which every rule but ``keep_recent`` obeys; and how
+            long digests are. None means the default table.
         window: how large the history may be: "auto" for the model's window, a number of tokens, a ``Budget``, or a
             ``Window`` with more settings; None means no limit. Nothing is summarised, and no message is moved: that is
             up to the framework.
@@ -122,7 +121,6 @@ class History:
         model: str = "",
         keep_recent: Mapping[str, int] | None = None,
         offload_policy: OffloadPolicy | None = None,
-        digest_tokens: int = DEFAULT_DIGEST_TOKENS,
         window: Window | Budget | int | Auto | None = "auto",
         pricing: EvictionPricing | Auto | None = "auto",
         preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS,
@@ -138,7 +136,6 @@ class History:
             model=model,
             keep_recent=keep_recent,
             offload_policy=offload_policy,
-            digest_tokens=digest_tokens,
             window=window,
             pricing=pricing,
             preview_above_tokens=preview_above_tokens,

@@ -18,7 +18,7 @@ from ctxfs.context.settings import (
     priced_at,
 )
 from ctxfs.errors import ConfigError, ToolDefinitionError
-from ctxfs.errors.checks import require_bool, require_int, require_kind, require_model
+from ctxfs.errors.checks import require_bool, require_kind, require_model
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Strategy
 from ctxfs.eviction.eager import EagerPolicy
@@ -50,7 +50,6 @@ class HistorySettings:
     model: str
     keep_recent: Mapping[str, int] | None
     offload_policy: OffloadPolicy | None
-    digest_tokens: int
     window: Window | Budget | int | Auto | None
     pricing: EvictionPricing | Auto | None
     materialize: Materialize | None
@@ -74,7 +73,6 @@ class HistorySettings:
     def __post_init__(self) -> None:
         check_keep_recent(self.keep_recent)
         require_bool("recall", self.recall)
-        require_int("digest_tokens", self.digest_tokens, at_least=0)
         require_model(self.model)
         require_counter(self.counter)
         require_kind("offload_policy", self.offload_policy, OffloadPolicy, "OffloadPolicy(...)")
@@ -160,7 +158,6 @@ class HistorySettings:
         return EntryRules(
             counter=counter,
             base=base,
-            digest_tokens=self.digest_tokens,
             by_price=self.priced is not None,
             exact=frozenset(self.keep_recent or {}),
             policy=self.policy,
@@ -170,9 +167,7 @@ class HistorySettings:
     @property
     def rules(self) -> EvictionSet:
         """The rules in force, as the journal records them."""
-        return eviction_rules(
-            dict(self.keep_recent or {}), self.guard.budget, self.policy, self.priced, digest_tokens=self.digest_tokens
-        )
+        return eviction_rules(dict(self.keep_recent or {}), self.guard.budget, self.policy, self.priced)
 
     def pricing_on(self, clock: Callable[[], float]) -> ModelPricing | None:
         """The pricing by which parts are replaced, on ``clock``; None: parts are not replaced by price."""

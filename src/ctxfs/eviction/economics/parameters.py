@@ -29,7 +29,7 @@ _REPLACED: Final[Mapping[str, str]] = MappingProxyType(
     | dict.fromkeys(("age_exponent", "activity_factor", "changed_factor", "arrival_memory_weight"), _NOTHING)
     | dict.fromkeys(("horizon_calls", "horizon_growth", "seen_tokens", "min_saved_tokens"), _NOTHING)
     | dict.fromkeys(("page_tokens", "read_back_output_tokens"), "nothing: they are the reading tool's own")
-    | dict.fromkeys(("digest_share", "digest_identifiers"), "digest_tokens of the context")
+    | dict.fromkeys(("digest_share", "digest_identifiers"), "digest_tokens of OffloadPolicy")
     | {"size_exponent": "by_size", "arrival_tokens": "preview_above_tokens of the context"}
     | {"tool_inputs": "offload_policy=OffloadPolicy(type_enabled={'tool_input': False})"}
     | {"short_placeholders": "the layout: with 'text', whose files any tool reads, placeholders have paths"}

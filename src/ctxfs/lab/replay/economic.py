@@ -11,7 +11,6 @@ from ctxfs.eviction.economics.economy import CacheTerms, ModelPricing, SessionPr
 from ctxfs.eviction.economics.ledger import Ledger
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.offload_plan import Offload, Trim
-from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, Preview, PreviewRule
 from ctxfs.lab.recordings.recording import Kind
@@ -53,7 +52,6 @@ class EconomicRun:
         self._rules = EntryRules(
             counter=_Counter(policy.count),
             base=self._path,
-            digest_tokens=DEFAULT_DIGEST_TOKENS,
             by_price=True,
             eager=_preview(policy.preview_above_tokens),
         )

@@ -167,16 +167,15 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet) -> tuple[Plan, dict[s
     items = counted(await fs.items(), counter)
     taken = {item.id for item in items} | fs.state.stored.keys()
     names = NameAllocator(taken, layout=layout_of(fs.state.layout, ENVELOPE))
-    policy = OffloadPolicy.from_mapping(rules.policy) if rules.policy is not None else None
+    policy = OffloadPolicy.from_mapping(rules.policy or {}, digest_tokens=rules.digest_tokens)
     economy = _economy(rules)
     transcript = Transcript(rules.keep_recent, fs.base, economy=economy, policy=policy)
     entry_rules = EntryRules(
         counter=counter,
         base=fs.base,
-        digest_tokens=rules.digest_tokens,
         by_price=economy is not None,
         exact=frozenset(rules.keep_recent),
-        policy=policy or OffloadPolicy(),
+        policy=policy,
     )
 
     def plan() -> tuple[Plan, dict[str, EvictionDecision]]:
