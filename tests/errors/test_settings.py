@@ -167,6 +167,8 @@ def test_each_of_them_is_taken_where_it_has_an_effect(tmp_path: Path) -> None:
     AgentConfig(pin_user_messages=True, window=Window(compaction=SelectiveCompaction()))
     Context(window=DROPPING_USERS, root_path=tmp_path)
     AgentConfig(on_open=quota(9), offload_root_path=f"file://{tmp_path}")
+    nothing_by_price = AgentConfig(window=None, pricing=None, preview_above_tokens=None, offload_root_path=tmp_path)
+    Agent(ScriptedModel([]), nothing_by_price)
     AgentConfig(read_roots=["/tmp"], bash=Bash(allow_unapproved=True), tools=[named("read")])
     OffloadPolicy(type_enabled={"tool_result": True}, type_thresholds={"tool_result": 9, "user_message": 9})
     Context(window=Window(Budget(window_tokens=90_000), compaction=SelectiveCompaction()), root_path=tmp_path)

@@ -31,6 +31,7 @@ from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.events import ContextEvent
 from ctxfs.eviction.placeholder.text import READ_TOOL, reading_tools
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import Preview
 from ctxfs.eviction.window import WindowGuard
 from ctxfs.messages.base import CUT, ChatModel, ModelRequest, Reply, Retrying
@@ -95,7 +96,7 @@ class Agent:
             fs=fs,
             keep_recent=config.keep_recent(),
             offload_enabled=config.offload_enabled,
-            offload_policy=config.policy,
+            offload_policy=None if config.policy == OffloadPolicy() else config.policy,
             model=llm.model,
             on_event=self._receiver_of(telemetry),
             pricing=config.pricing,
