@@ -6,9 +6,11 @@
 A way is what the profiler sees, in the calling thread and in those that start meanwhile. A context's files are written
 by a thread that has started before, which it does not see; a history's are seen. "Inside" are functions inside of
 functions: lambdas, nested functions and, before Python 3.12, comprehensions. The figures depend on the version of
-Python, and not on how busy the machine is.
+Python, and not on how busy the machine is: all threads are started before, and of five runs the one with the fewest
+calls counts.
 """
 
+import os
 import sys
 import tempfile
 import threading
@@ -21,6 +23,7 @@ import anyio
 import ctxfs
 from ctxfs import Context, History, Part
 from ctxfs.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.storage.threads import run_to_completion
 from ctxfs.tools import read_tool
 
 HOME = f"{Path(ctxfs.__file__).parent}/"
@@ -35,6 +38,9 @@ LIMITS = {
     "read": (69, 18, 8),
 }
 """Functions, files, functions inside of functions."""
+
+RUNS = 5
+"""The first one is not warm; of the others the one with the fewest calls waited least for its threads."""
 
 COMPREHENSIONS = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 
@@ -85,7 +91,21 @@ def parts(exchanges: int) -> list[Part]:
     return shown
 
 
+async def start_threads() -> None:
+    """Start all worker threads: one that starts while a way is open is seen, and only a busy machine starts one."""
+    threads = min(32, (os.cpu_count() or 1) + 4)
+    all_there = threading.Barrier(threads)
+
+    async def meet() -> None:
+        await run_to_completion(all_there.wait)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(threads):
+            group.start_soon(meet)
+
+
 async def ways_of_a_context(root: Path, ways: dict[str, Way]) -> None:
+    await start_threads()
     async with Context("s1", root_path=root, keep_recent={"read": 1}) as context:
         await context.add(UserMessage("go"))
         for number in (1, 2):
@@ -117,11 +137,18 @@ def way_of_a_history(root: Path, ways: dict[str, Way]) -> None:
             history.rewrite(parts(3))
 
 
-def main() -> int:
+def measured() -> dict[str, Way]:
     ways = {name: Way() for name in LIMITS}
     with tempfile.TemporaryDirectory() as root:
         anyio.run(ways_of_a_context, Path(root), ways)
         way_of_a_history(Path(root), ways)
+    return ways
+
+
+def main() -> int:
+    runs = [measured() for _ in range(RUNS)]
+    # On a busy machine an event loop turns more often until a thread has ended.
+    ways = {name: min((run[name] for run in runs), key=lambda way: way.calls) for name in LIMITS}
     print("         functions    files        inside       (limits)     calls")
     failed = False
     for name, way in ways.items():
