@@ -13,8 +13,8 @@ from functools import partial
 import anyio
 
 from ctxfs.errors import WorkLimitReached
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.text.jsontext.path import select_lines
-from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.search.line_pattern import LinePattern
 
 CALL_LIMIT_S = 1.0

@@ -26,7 +26,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import sha256_of
 from ctxfs.session.records import ContentRemoved
 from ctxfs.storage import LocalSessions, SessionStores
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps
 from failing_fs import FailingFileSystem, as_port
 from session_items import claimed_item, evicted, make_item, stored_record, tool_result, user_message
 

@@ -145,7 +145,7 @@ async def _play(operation: Operation, root: Path, tell: int, go: int) -> None:
 
     bench = Bench(root)
     one = ThreadPoolExecutor(1)
-    threads._executor = lambda **_: one  # noqa: SLF001 - so that all is done in the traced thread
+    threads._threads = lambda *_: one  # type: ignore[assignment]  # noqa: SLF001 - so that all is done in the traced thread
     await run_to_completion(threading.get_native_id)
     descriptors = _descriptors()
     await operation.begin(bench)

@@ -13,7 +13,8 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from ctxfs.storage.threads import begin, result_of, run_to_completion, uninterrupted
+from ctxfs.storage import threads
+from ctxfs.storage.threads import begin, result_of, run_in_steps, run_to_completion, uninterrupted
 from interrupting import Interrupt, interrupted_by, press_ctrl_c_on_trio
 from patience import HANGS_S
 
@@ -376,3 +377,49 @@ def test_an_interrupt_where_uninterrupted_work_ends_on_trio_is_raised_by_itself(
     with pytest.raises(KeyboardInterrupt) as raised:
         anyio.run(work, backend="trio")
     assert raised.value.__cause__ is failure
+
+
+class _InterruptedOnce(threading.Condition):
+    """Ctrl-C hits the main thread once it has told a waiting thread, before it has taken it off its list."""
+
+    is_armed = False
+
+    def notify(self, n: int = 1) -> None:
+        told = self._waiters[0] if self._waiters else None  # type: ignore[attr-defined]
+        super().notify(n)
+        if _InterruptedOnce.is_armed and told is not None and threading.current_thread() is threading.main_thread():
+            _InterruptedOnce.is_armed = False
+            self._waiters.appendleft(told)  # type: ignore[attr-defined]
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("run", [run_in_steps, run_to_completion])
+def test_an_interrupt_while_work_is_handed_over_does_not_keep_the_next_work_from_its_thread(
+    run: Callable[..., Coroutine[Any, Any, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue of Python's own forgets then to wake its thread for what comes next, and its caller waits for ever."""
+    monkeypatch.setattr(threading, "Condition", _InterruptedOnce)
+    threads._threads.cache_clear()  # noqa: SLF001 - new threads, with these conditions
+    said: list[str] = []
+
+    @uninterrupted
+    async def work() -> None:
+        said.append(await run(lambda: "done"))
+
+    async def main() -> None:
+        await work()
+        await asyncio.sleep(0.01)  # the thread waits for more
+        _InterruptedOnce.is_armed = True
+        with suppress(KeyboardInterrupt):
+            await work()
+        for _ in range(3):
+            await work()
+
+    try:
+        with suppress(KeyboardInterrupt):
+            asyncio.run(asyncio.wait_for(main(), HANGS_S))
+    finally:
+        _InterruptedOnce.is_armed = False
+        monkeypatch.undo()
+        threads._threads.cache_clear()  # noqa: SLF001
+    assert len(said) >= 4

@@ -7,7 +7,8 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from ctxfs.text.steps import Abandoned, CpuBudget, checkpoint, run_in_steps
+from ctxfs.storage.threads import run_in_steps
+from ctxfs.text.steps import Abandoned, CpuBudget, checkpoint
 from patience import HANGS_S
 
 

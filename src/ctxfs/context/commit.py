@@ -15,7 +15,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Beside, CallMade, RequestSent, ToolsDefined
 from ctxfs.session.state import SessionState
 from ctxfs.session.timeline.changes import change_id
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps
 
 
 class Step(NamedTuple):

@@ -54,9 +54,8 @@ from ctxfs.session.timeline.fork import Forked, fork_session
 from ctxfs.session.timeline.reading import past_request, read_timeline
 from ctxfs.session.timeline.request import PastRequest
 from ctxfs.storage.sessions import SessionStores
-from ctxfs.storage.threads import uninterrupted
+from ctxfs.storage.threads import run_in_steps, uninterrupted
 from ctxfs.storage.urls import STORE_IS_ROOT_PATH
-from ctxfs.text.steps import run_in_steps
 
 _log = logging.getLogger("ctxfs.context")
 

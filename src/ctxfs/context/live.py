@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from anyio import to_thread
-
 from ctxfs.context.commit import Pending, carry_out
 from ctxfs.context.entry import Entry, EntryRules, Known, build_entry, recorded_entry
 from ctxfs.context.notices import Notices
@@ -33,9 +31,8 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.item_records import absolute
 from ctxfs.session.records import CallMade, ToolsDefined
 from ctxfs.storage.loop_lock import LoopLock
-from ctxfs.storage.threads import uninterrupted
+from ctxfs.storage.threads import run_in_steps, run_to_completion, uninterrupted
 from ctxfs.text.jsontext.write_stream import is_longer
-from ctxfs.text.steps import run_in_steps
 
 _log = logging.getLogger("ctxfs.context")
 
@@ -163,7 +160,7 @@ class LiveTranscript:
     async def take_in(self, items: Sequence[ContextItem], counter: TokenCounter) -> None:
         """Hold the session's ``items``, in a worker thread."""
         self.rules = self._rules(counter)
-        await to_thread.run_sync(self._resumed, items)
+        await run_to_completion(lambda: self._resumed(items))
 
     def _resumed(self, items: Sequence[ContextItem]) -> None:
         resume(

@@ -1,6 +1,6 @@
 """Making a context fit its window: a ``Reduction`` decides the next step, and this module carries it out."""
 
-from anyio import to_thread
+from functools import partial
 
 from ctxfs.context.live import LiveTranscript
 from ctxfs.errors import ModelError
@@ -9,7 +9,7 @@ from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.reduction import AskForSummary, Done, Overflow, Reduction
 from ctxfs.eviction.window import CompactionController, Summarize
 from ctxfs.messages.base import Reply
-from ctxfs.storage.threads import uninterrupted
+from ctxfs.storage.threads import run_to_completion, uninterrupted
 
 
 async def make_room(
@@ -29,7 +29,7 @@ async def make_room(
     with live.fs.writer.journal.one_change():  # all that is evicted is undone together
         while True:
             view = live.view(live.transcript.tokens + overhead_tokens)
-            step = await to_thread.run_sync(reduction.next_step, view, answer)
+            step = await run_to_completion(partial(reduction.next_step, view, answer))
             answer = None
             match step:
                 case Plan():

@@ -5,7 +5,7 @@ from ctxfs.messages.items import ContextItem
 from ctxfs.session.archive import archived_items
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.item_records import absolute
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps
 
 
 async def archived(fs: ContextFileSystem, archive_id: str) -> tuple[ContextItem, ...]:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import cache, partial, wraps
 from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -23,6 +23,7 @@ from anyio import to_thread
 from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
 from ctxfs.storage.task_group import TaskGroup
+from ctxfs.text.steps import Waiting
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,6 +35,8 @@ _caller: ContextVar["asyncio.Task[Any] | None"] = ContextVar("ctxfs_caller", def
 """The task that waits for this uninterrupted work."""
 
 WAITING_THREADS: Final = 64
+STEPPING_THREADS: Final = 40
+"""For work that takes long, beside what is read and written meanwhile: as many as anyio has."""
 _waiting: RunVar[anyio.CapacityLimiter] = RunVar("ctxfs_waiting")
 
 LEAVE_S: Final = 0.25
@@ -179,7 +182,25 @@ async def run_to_completion(func: Callable[[], T], *, waits: bool = False) -> T:
         if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
             # Nothing cancels a running thread here.
             return await to_thread.run_sync(func, limiter=_limiter(waits=waits))
-    return _result(*await _ended_thread(func, waits=waits))
+    return _result(*await _ended_thread(func, threads=_number(waits=waits)))
+
+
+async def run_in_steps(func: Callable[[], T]) -> T:
+    """Run ``func``, which changes nothing, in a worker thread; it ends at a checkpoint if the caller is cancelled."""
+    if _alone.get():
+        await checkpoint_if_cancelled()
+        return _in_place(func)
+    waiting = Waiting()
+    try:
+        if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
+            return await to_thread.run_sync(waiting.run, func, abandon_on_cancel=True)
+        steps = partial(copy_context().run, waiting.run, func)
+        if _is_safe():  # nobody cancels it, and an interrupt must not leave it waiting for ever
+            return _result(*await _ended_thread(steps, threads=STEPPING_THREADS))
+        await checkpoint_if_cancelled()
+        return await asyncio.wrap_future(_threads(os.getpid(), STEPPING_THREADS).submit(steps))
+    finally:
+        waiting.end()
 
 
 async def result_of(func: Callable[[], T], *, waits: bool = False) -> T:
@@ -193,7 +214,7 @@ async def result_of(func: Callable[[], T], *, waits: bool = False) -> T:
         return _in_place(func)
     if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
         return await to_thread.run_sync(func, limiter=_limiter(waits=waits))
-    work, cancelled = await _ended_thread(func, waits=waits)
+    work, cancelled = await _ended_thread(func, threads=_number(waits=waits))
     if isinstance(cancelled, KeyboardInterrupt | SystemExit):
         raise cancelled
     if cancelled is not None and (task := asyncio.current_task()) is not None:
@@ -222,7 +243,7 @@ async def answer_of(func: Callable[[], T], *, returned: bool = False, patient: b
         left = asyncio.get_running_loop().create_future()
     if not patient and (_leaving.get() if _is_safe() else _is_leaving()):
         _wake(left)
-    work = _executor(waits=True).submit(func)
+    work = _threads(os.getpid(), WAITING_THREADS).submit(func)
     cancelled = await _until_done(work, left, leave_s=LEAVE_S)
     if not work.done():
         if cancelled is None and not _is_safe():
@@ -360,14 +381,14 @@ def _limiter(*, waits: bool) -> anyio.CapacityLimiter | None:
         return limiter
 
 
-async def _ended_thread(func: Callable[[], T], *, waits: bool) -> tuple[Future[T], BaseException | None]:
+async def _ended_thread(func: Callable[[], T], *, threads: int | None) -> tuple[Future[T], BaseException | None]:
     """Run ``func`` in a thread to its end, on asyncio; return it, and what hit the caller in the meantime.
 
     An interrupt does not leave here before the thread has ended.
     """
     work: Future[T] = Future()  # made before the work is handed over, so that an interrupt in between knows of it
     try:
-        _executor(waits=waits).submit(_run_as, work, func)
+        _threads(os.getpid(), threads).submit(_run_as, work, func)
         return work, await _until_one([work], None)
     except (KeyboardInterrupt, SystemExit):
         if not work.cancel():
@@ -388,9 +409,9 @@ def _run_as(work: "Future[T]", func: Callable[[], T]) -> None:
         work.set_exception(error)
 
 
-def _executor(*, waits: bool) -> ThreadPoolExecutor:
-    """The threads to run in, on asyncio."""
-    return _threads(os.getpid(), WAITING_THREADS if waits else None)
+def _number(*, waits: bool) -> int | None:
+    """How many threads there may be for such work, on asyncio; None: as many as the machine can use."""
+    return WAITING_THREADS if waits else None
 
 
 @cache

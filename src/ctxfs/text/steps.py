@@ -1,7 +1,8 @@
 """Long work in worker threads, in bounded steps: it ends when nobody waits for it, or when it has cost too much.
 
 Code that may run for long calls ``checkpoint`` between its steps, each of which takes a few milliseconds. Work that is
-started by ``run_in_steps`` then ends within a step of its caller's cancellation; elsewhere ``checkpoint`` does nothing.
+started by ``run_in_steps`` of ``ctxfs.storage.threads`` then ends within a step of its caller's cancellation; elsewhere
+``checkpoint`` does nothing.
 """
 
 import threading
@@ -9,8 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import TypeVar
-
-from anyio import to_thread
 
 T = TypeVar("T")
 
@@ -51,15 +50,6 @@ def checkpoint() -> None:
     """Raise ``Abandoned`` if this runs in a worker thread whose result is no longer wanted."""
     if (waiting := _waiting.get()) is not None:
         waiting.check()
-
-
-async def run_in_steps(func: Callable[[], T]) -> T:
-    """Run ``func``, which changes nothing, in a worker thread; it ends at a checkpoint if the caller is cancelled."""
-    waiting = Waiting()
-    try:
-        return await to_thread.run_sync(waiting.run, func, abandon_on_cancel=True)
-    finally:
-        waiting.end()
 
 
 class CpuBudget:

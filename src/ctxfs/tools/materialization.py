@@ -31,9 +31,9 @@ from ctxfs.messages.tokens import TokenCounter, load_counter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import Key, decided_at_source, sha256_of
 from ctxfs.session.records import Decided
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.jsontext.validate import is_json
-from ctxfs.text.steps import run_in_steps
 
 _SLICE = 262_144
 

@@ -19,8 +19,9 @@ from pydantic import Field
 
 from ctxfs.errors import ToolError
 from ctxfs.messages.tokens import TokenCounter
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.text.jsontext import codec as json_codec
-from ctxfs.text.steps import checkpoint, run_in_steps
+from ctxfs.text.steps import checkpoint
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.reading import reading_tool
 from ctxfs.tools.stored import Scope

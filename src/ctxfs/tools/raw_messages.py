@@ -23,9 +23,8 @@ from ctxfs.errors.checks import require_int, require_text
 from ctxfs.storage.base import check_name
 from ctxfs.storage.failures import writing
 from ctxfs.storage.files import write_file
-from ctxfs.storage.threads import run_to_completion
+from ctxfs.storage.threads import run_in_steps, run_to_completion
 from ctxfs.text.jsontext.stringify import stringify
-from ctxfs.text.steps import run_in_steps
 
 
 def plain_name(raw: str, what: str) -> str:

@@ -16,8 +16,8 @@ from ctxfs.messages.names import safe_name
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.text.jsontext.path import parse_path, select_lines
-from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.paging import MAX_POSITION, Line, LineCutter, render_page, row
 from ctxfs.tools.reading import reading_tool

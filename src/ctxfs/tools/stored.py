@@ -15,7 +15,7 @@ from ctxfs.messages.tokens import TokenCounter, count_block, default_counter
 from ctxfs.session.content.reader import ContentReader
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.tools.base import ToolResult
 from ctxfs.tools.paging import Line, LineCutter, LineEnds, Page, render_page
 

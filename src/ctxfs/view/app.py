@@ -21,8 +21,8 @@ from ctxfs.session.records import Record
 from ctxfs.session.timeline.back import Back, pinned, restored, undone, unpinned
 from ctxfs.session.timeline.bring_back import change_session
 from ctxfs.session.timeline.reading import past_request
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.text.jsontext import codec as json_codec
-from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.version import __version__
 from ctxfs.view import security

@@ -10,7 +10,7 @@ from ctxfs.messages.readable import readable_text
 from ctxfs.session.archive_reading import archived
 from ctxfs.session.content.reader import ContentReader
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.tools.paging import Line, LineCutter, LineEnds
 from ctxfs.tools.search.contents import matches_in, require_progress
 from ctxfs.tools.search.line_pattern import LinePattern

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from ctxfs.errors import CtxfsError
 from ctxfs.messages.readable import readable_text
 from ctxfs.session.redaction import Redaction
-from ctxfs.storage.threads import run_to_completion
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps, run_to_completion
 from ctxfs.view.activity import Call, Event, ItemLife
 from ctxfs.view.activity_builder import ActivityBuilder
 from ctxfs.view.content import message_of

@@ -13,8 +13,8 @@ from ctxfs.messages.readable import readable_text
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.records import Decided, Record
 from ctxfs.session.timeline.effect import Effect, compared_window, effect
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.text.jsontext import codec as json_codec
-from ctxfs.text.steps import run_in_steps
 from ctxfs.view.activity import Activity, EventKind, ItemLife
 from ctxfs.view.call_panel import CallPanel, call_panel
 from ctxfs.view.chart import chart_data

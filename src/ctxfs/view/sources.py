@@ -19,8 +19,7 @@ from ctxfs.session.records import Record
 from ctxfs.session.state import SessionState
 from ctxfs.session.timeline.timeline import Timeline
 from ctxfs.storage.sessions import SessionStores, has_writer, session_ids
-from ctxfs.storage.threads import run_to_completion
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps, run_to_completion
 from ctxfs.view.activity import Activity
 from ctxfs.view.activity_builder import ActivityBuilder
 from ctxfs.view.findings import Unfinished

@@ -15,8 +15,8 @@ from ctxfs.session.records import ContentRemoved
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.sessions import session_ids as all_session_ids
 from ctxfs.storage.threaded import ThreadedStore
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.storage.urls import STORE_IS_ROOT_PATH, resolved_stores
-from ctxfs.text.steps import run_in_steps
 
 UNDO_S = 30 * 86_400.0
 """How long an eviction can be undone, in seconds, unless another time is given."""

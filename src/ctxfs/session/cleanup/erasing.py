@@ -35,9 +35,9 @@ from ctxfs.storage.port import FileSystem
 from ctxfs.storage.sessions import SessionStores, session_ids
 from ctxfs.storage.task_group import TaskGroup
 from ctxfs.storage.threaded import ThreadedStore
-from ctxfs.storage.threads import run_to_completion
+from ctxfs.storage.threads import run_in_steps, run_to_completion
 from ctxfs.storage.urls import STORE_IS_ROOT_PATH, resolved_stores
-from ctxfs.text.steps import checkpoint, run_in_steps
+from ctxfs.text.steps import checkpoint
 
 logger = logging.getLogger("ctxfs.session")
 

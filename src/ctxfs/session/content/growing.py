@@ -4,15 +4,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from anyio import to_thread
-
 from ctxfs.errors import WriteFailed
 from ctxfs.messages.items import ItemType
 from ctxfs.session.content.blocks import RAW_BLOCK, BlockIndex, BlockIndexBuilder, index_name, text_lines
 from ctxfs.session.content.reader import ContentReader, IndexCache
 from ctxfs.session.content.stored import Stored
 from ctxfs.storage.threaded import ThreadedStore
-from ctxfs.storage.threads import uninterrupted
+from ctxfs.storage.threads import run_to_completion, uninterrupted
 
 
 class GrowingBlocks:
@@ -90,7 +88,7 @@ class GrowingLog:
         except WriteFailed as error:
             self._failed = error
             raise
-        await to_thread.run_sync(self._blocks.feed, data)
+        await run_to_completion(lambda: self._blocks.feed(data))
 
     @uninterrupted
     async def finish(self, metadata: Mapping[str, Any]) -> Stored:

@@ -22,8 +22,9 @@ from ctxfs.session.content.encoding import (
 )
 from ctxfs.session.content.stored import Stored
 from ctxfs.storage.threaded import ThreadedStore
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.text.jsontext.write_stream import BLOCK
-from ctxfs.text.steps import checkpoint, run_in_steps
+from ctxfs.text.steps import checkpoint
 from ctxfs.text.utf8 import Utf8Decoder
 
 INDEXES_KEPT = 16

@@ -17,8 +17,7 @@ from ctxfs.session.timeline.costs import account
 from ctxfs.session.timeline.effect import Effect, effect
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import ListingStores, SessionFound, SessionStores
-from ctxfs.storage.threads import run_to_completion
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps, run_to_completion
 
 _TITLE_CHARS = 120
 

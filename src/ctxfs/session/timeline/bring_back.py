@@ -7,7 +7,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Record
 from ctxfs.session.timeline.back import Back
 from ctxfs.storage.sessions import SessionStores
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps
 
 _OWNED = (
     "a framework has its messages, and what was replaced in them stays so, since the prompt cache holds it. Add the "

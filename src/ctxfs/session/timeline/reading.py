@@ -7,7 +7,7 @@ from ctxfs.session.item_records import absolute
 from ctxfs.session.loading import with_contents
 from ctxfs.session.timeline.request import PastRequest
 from ctxfs.session.timeline.timeline import Timeline
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps
 
 
 async def read_timeline(fs: ContextFileSystem) -> Timeline:

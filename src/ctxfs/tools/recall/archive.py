@@ -11,8 +11,7 @@ from ctxfs.session.filesystem import ContextFileSystem, storage_of
 from ctxfs.session.journal import scan
 from ctxfs.session.records import Record
 from ctxfs.storage.loop_lock import LoopLock
-from ctxfs.storage.threads import run_to_completion
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps, run_to_completion
 from ctxfs.tools.paging import Line, LineCutter
 from ctxfs.tools.recall.past import Past, PastItem, content_text
 from ctxfs.tools.recall.words import Passage, Ranked, WordIndex, passages

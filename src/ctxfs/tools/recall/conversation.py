@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ctxfs.errors import SessionError, StorageError, ToolError
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.tools.base import ToolResult, told
 from ctxfs.tools.paging import Line
 from ctxfs.tools.recall.archive import PastSession

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ctxfs.errors import SessionError, StorageError, ToolError
 from ctxfs.errors.base import quoted
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.tools.base import ToolResult, told
 from ctxfs.tools.paging import Line
 from ctxfs.tools.recall.archive import PastSession

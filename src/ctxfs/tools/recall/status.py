@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.tokens import TokenCounter, default_counter, require_counter
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.tools.recall.archive import PastSession
 from ctxfs.tools.recall.past import Past
 

@@ -13,7 +13,7 @@ from ctxfs.errors import CtxfsError, ToolError, WorkLimitReached
 from ctxfs.eviction.placeholder.lines import line_count
 from ctxfs.session.content.reader import LONGEST_RUN_BLOCKS, BlockRange, ContentReader
 from ctxfs.storage.task_group import TaskGroup
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.search.lines import FoundLine, LineSearch, SearchedPart, Stopped, search_part
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.content.reader import ContentReader
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.tools.base import ToolResult
 from ctxfs.tools.paging import MAX_LINE_CHARS, Line, row
 from ctxfs.tools.search.contents import Matches, matches_in, require_progress

@@ -24,10 +24,9 @@ from ctxfs.session.content.stored import Stored
 from ctxfs.session.derived import COLUMNS, DERIVED_NAME, Derived
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.sessions import SessionStores
-from ctxfs.storage.threads import run_to_completion, uninterrupted
+from ctxfs.storage.threads import run_in_steps, run_to_completion, uninterrupted
 from ctxfs.storage.urls import stores_at
 from ctxfs.text.jsontext import codec as json_codec
-from ctxfs.text.steps import run_in_steps
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.search.page import DEFAULT_MATCHES, grep_page
 from ctxfs.tools.stored import Scope

@@ -14,7 +14,7 @@ from ctxfs.errors import InvalidToolArguments
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.names import check_session_id
 from ctxfs.messages.tokens import TokenCounter
-from ctxfs.text.steps import run_in_steps
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.paging import MAX_POSITION
 from ctxfs.tools.reading import reading_tool
