@@ -20,6 +20,7 @@ from ctxfs.testing import ScriptedModel
 from ctxfs.tools import Bash, Materialize, Materializer, ToolResultOffload
 
 STAYS = OffloadPolicy(type_enabled={"tool_result": False})
+REPEATS = OffloadPolicy(repeats=True)
 LARGE_ONLY = OffloadPolicy(token_threshold=500)
 SMALL = Budget(window_tokens=9_000, reply_tokens=1_000)
 LOG = "".join(f"line {number} of a log, with the word error in some\n" for number in range(100))
@@ -62,7 +63,7 @@ CONTEXT: Values = {
     "root_path": ("directory", "memory"),
     "keep_recent": ({"show": 1},),
     "offload_enabled": (False,),
-    "offload_policy": (STAYS, LARGE_ONLY, OffloadPolicy(digest_tokens=0)),
+    "offload_policy": (STAYS, LARGE_ONLY, OffloadPolicy(digest_tokens=0), REPEATS),
     "on_event": (nothing,),
     "counter": (CharsCounter(chars_per_token=3),),
     "window": (None, SMALL, Window(SMALL, compaction=SelectiveCompaction())),
@@ -79,7 +80,7 @@ HISTORY: Values = {
     "root_path": ("directory", "memory"),
     "model": ("claude-sonnet-5-5",),
     "keep_recent": ({"show": 1},),
-    "offload_policy": (STAYS, LARGE_ONLY, OffloadPolicy(digest_tokens=0)),
+    "offload_policy": (STAYS, LARGE_ONLY, OffloadPolicy(digest_tokens=0), REPEATS),
     "window": (None, SMALL),
     "pricing": (None, EvictionPricing(host_breakpoints=True)),
     "preview_above_tokens": (None, 1_000),
@@ -99,7 +100,7 @@ AGENT: Values = {
     "offload_enabled": (False,),
     "offload_token_threshold": (300,),
     "offload_root_path": ("directory", "memory"),
-    "offload_policy": (STAYS, LARGE_ONLY, OffloadPolicy(digest_tokens=0)),
+    "offload_policy": (STAYS, LARGE_ONLY, OffloadPolicy(digest_tokens=0), REPEATS),
     "pin_user_messages": (True,),
     "ephemeral_keep_recent": (2,),
     "session_id": ("s",),

@@ -49,7 +49,9 @@ def test_a_threshold_that_is_set_counts_for_every_rule_and_one_that_is_not_for_c
         (OffloadPolicy(type_enabled={"tool_result": False}), 9999, False),
     ):
         assert policy.allows(ItemType.TOOL_RESULT, tokens) is allowed
-    assert OffloadPolicy.from_mapping(policy.to_mapping(), digest_tokens=1_000) == policy
+    repeats = OffloadPolicy(repeats=True, type_enabled={"tool_result": True})
+    for one in (policy, repeats):
+        assert OffloadPolicy.from_mapping(one.to_mapping(), digest_tokens=1_000) == one
     with pytest.raises(ConfigError, match="cannot be read"):
         OffloadPolicy.from_mapping({"a_setting_of_tomorrow": 1}, digest_tokens=0)
 
@@ -72,6 +74,8 @@ def test_what_has_left_is_not_offloaded_again() -> None:
         {"type_enabled": {"compaction_summary": True}},
         {"type_thresholds": {"assistant_message": 10}},
         {"type_thresholds": {"tool_result": -5}},
+        {"repeats": 1},
+        {"repeats": True, "type_enabled": {"tool_result": False}},
     ],
 )
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, object]) -> None:

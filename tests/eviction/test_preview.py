@@ -88,6 +88,59 @@ def test_without_a_tool_that_opens_it_nothing_is_previewed() -> None:
     assert "no tool of the request opens" in RULE.no_reader
 
 
+def repeated(item: ContextItem, *tools: str) -> str:
+    """The line that is sent of an item which equals the result of c0; "": it is sent whole."""
+    seen = make_item("c0", ToolMessage("c0", "look", item.message.content), item.content_tokens)
+    offload = Preview(rule=RULE, tools=tools).repeat(item, seen, "/s/c1.json", COUNTER)
+    if offload is None:
+        return ""
+    assert offload.tokens_after == COUNTER.count(offload.placeholder) < offload.tokens_before
+    assert offload.reason == "the same as c0 (setting: repeats)"
+    return offload.placeholder
+
+
+@pytest.mark.parametrize(
+    ("tools", "way"),
+    [
+        (("context_read", "Read"), 'Read(file_path="/s/c1.json")'),
+        (("context_tail", "mcp__ctxfs__context_read"), 'mcp__ctxfs__context_read(ref="c1", offset=1)'),
+    ],
+)
+def test_a_result_that_comes_again_is_one_line_that_names_a_tool_which_shows_it(
+    tools: tuple[str, ...], way: str
+) -> None:
+    assert repeated(result(), *tools) == f"[The same as c0, 1,000 lines, unchanged. To read it: {way}]"
+
+
+@pytest.mark.parametrize("tools", [(), ("context_list",), ("context_grep", "context_tail")])
+def test_without_a_tool_that_shows_all_of_it_no_result_is_a_line(tools: tuple[str, ...]) -> None:
+    assert not repeated(result(), *tools)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        result("short"),
+        result(tool="context_query"),
+        result(tool="mcp__ctxfs__history_read"),
+        replace(result(), message=ToolMessage("c1", "look", TEXT, is_error=True)),
+        replace(result(), source=ContentRange(item_id="c0", path="/s/c0", first_line=1, last_line=2)),
+        make_item("m1", UserMessage(TEXT), COUNTER.count(TEXT)),
+        make_item("c1", ToolMessage("c1", "look", ({"type": "image", "source": {"type": "url"}},)), 9_000),
+    ],
+)
+def test_what_is_short_an_error_an_image_or_was_read_back_is_never_a_line(item: ContextItem) -> None:
+    assert not repeated(item, "Read")
+
+
+def test_a_line_whose_placeholder_would_not_be_smaller_is_not_sent() -> None:
+    seen = make_item("c0", ToolMessage("c0", "look", TEXT), COUNTER.count(TEXT))
+    path = "/" + "d" * 4 * COUNTER.count(TEXT)
+    preview = Preview(rule=RULE, tools=("context_read",), reader="Read")
+    assert preview.decide_repeat(result(), seen, path=path, counter=COUNTER) is None
+    assert preview.decide_repeat(result("short"), seen, path=path, counter=COUNTER) is None
+
+
 def test_json_is_named_and_a_path_that_is_too_long_leaves_no_room_for_passages() -> None:
     json = "[" + ", ".join(f'{{"id": {n}}}' for n in range(2_000)) + "]"
     preview = Preview(rule=RULE, tools=("Read",))

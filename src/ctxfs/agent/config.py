@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ctxfs.agent.telemetry.telemetry import Telemetry
-from ctxfs.context.settings import as_window, check_limits, check_pinned_users, check_preview, policy_with
+from ctxfs.context.settings import (
+    as_window,
+    check_limits,
+    check_pinned_users,
+    check_preview,
+    check_repeats,
+    policy_with,
+)
 from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import names_settings, require_bool, require_int, require_kind
 from ctxfs.eviction.budget import Budget
@@ -271,7 +278,9 @@ class AgentConfig:
         check_pinned_users(compaction, self.pin_user_messages)
         if self.materialize is not None:
             check_limits("materialize", self.policy)
-        check_preview(self.preview_above_tokens, self.policy, decides="" if self.materialize is None else "materialize")
+        decides = "" if self.materialize is None else "materialize"
+        check_preview(self.preview_above_tokens, self.policy, decides=decides)
+        check_repeats(self.preview_above_tokens, self.policy, decides=decides)
 
     @property
     def file_layout(self) -> Layout:

@@ -23,6 +23,7 @@ from ctxfs.eviction.placeholder.identifiers import Brought, IdentifierIndex, str
 from ctxfs.eviction.placeholder.mentions import Entries, mentions
 from ctxfs.eviction.placeholder.text import READ_TOOL, render
 from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.preview import Preview
 from ctxfs.messages.incoming import Incoming, new_item
 from ctxfs.messages.items import ContentRange, ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Block, Message, ToolMessage, check_name, text_of
@@ -132,22 +133,27 @@ class Known:
         self.identifiers.take(draft.identifiers)
 
 
-def build_entry(incoming: Incoming, known: Known, rules: EntryRules) -> Entry:
+def build_entry(incoming: Incoming, known: Known, rules: EntryRules, *, seen: ContextItem | None = None) -> Entry:
     """Decide how ``incoming`` enters a session that knows ``known``, which takes in the entry.
+
+    ``seen``: an equal result that the model sees in the same request; None: there is none.
 
     Raises ``InvalidRecord`` when the item could not be recorded: the counter or the eager policy returned a wrong type.
     """
     item_id, name = known.names.allocate(*incoming.id_request)
-    return new_entry(new_item(incoming, item_id=item_id, name=name, counter=rules.counter), known, rules)
+    return new_entry(new_item(incoming, item_id=item_id, name=name, counter=rules.counter), known, rules, seen=seen)
 
 
-def new_entry(item: ContextItem, known: Known, rules: EntryRules) -> Entry:
+def new_entry(item: ContextItem, known: Known, rules: EntryRules, *, seen: ContextItem | None = None) -> Entry:
     """Decide how an item enters that has an id and is counted; see ``build_entry``."""
     known.names.take([item.id])
     is_pinned = rules.pins.holds(item)
     eager = None
     if rules.eager is not None and not is_pinned and rules.policy.allows(item.item_type, item.content_tokens):
-        eager = rules.eager.decide(item, path_of=partial(path_of, rules.base), counter=rules.counter)
+        if isinstance(rules.eager, Preview) and seen is not None:
+            eager = rules.eager.decide_repeat(item, seen, path=path_of(rules.base, item.name), counter=rules.counter)
+        if eager is None:
+            eager = rules.eager.decide(item, path_of=partial(path_of, rules.base), counter=rules.counter)
     read = item
     if eager is not None and isinstance(item.message, ToolMessage):
         read = item.with_content(eager.offload.placeholder)  # if it can be stored, the model sees no more of it

@@ -23,7 +23,7 @@ from ctxfs.eviction.preview import Preview
 from ctxfs.eviction.reduction import View
 from ctxfs.messages.incoming import Incoming
 from ctxfs.messages.items import ContextItem, ItemType
-from ctxfs.messages.messages import AssistantMessage, Message, MessageLike
+from ctxfs.messages.messages import AssistantMessage, Message, MessageLike, ToolMessage
 from ctxfs.messages.names import path_of
 from ctxfs.messages.tokens import TokenCounter, count_content
 from ctxfs.session.damaged import counted
@@ -192,11 +192,17 @@ class LiveTranscript:
             known = self.known
             draft = known.draft()
             entries: list[Entry] = []
+            reply: AssistantMessage | None = None
             for one in incoming:
+                seen: ContextItem | None = None
+                if isinstance(one.message, AssistantMessage):
+                    reply = one.message
+                elif isinstance(one.message, ToolMessage):
+                    seen = self.transcript.seen_before(one.message, reply)
                 if _is_small(one.message.content):
-                    entry = build_entry(one, draft, self.rules)
+                    entry = build_entry(one, draft, self.rules, seen=seen)
                 else:
-                    entry = await run_in_steps(partial(build_entry, one, draft, self.rules))
+                    entry = await run_in_steps(partial(build_entry, one, draft, self.rules, seen=seen))
                 entries.append(entry)
             if all(map(known.names.is_free, draft.names.drafted)):
                 return entries, draft
@@ -222,6 +228,8 @@ class LiveTranscript:
             self.pending.items[entry.item.id] = entry.item
             if entry.eager is not None:
                 self.pending.eager[entry.item.id] = entry.eager
+                if entry.eager.same_as:
+                    self.transcript.keep_for_next(entry.eager.same_as)
         if replacing:
             self.transcript.move(replacing)
             self.pending.remove(replacing)

@@ -71,12 +71,14 @@ class ContextSettings:
         guard = WindowGuard.of(as_window(self.window), self.model, policy)
         asked = (guard.budget, priced, self.eager)
         describes = self.keep_recent and policy.digest_tokens != DEFAULT_DIGEST_TOKENS
-        is_asked = describes or any(rule is not None for rule in asked)
+        is_asked = describes or policy.repeats or any(rule is not None for rule in asked)
         if self.offload_policy is not None and self.offload_enabled and not is_asked:
             raise ConfigError("offload_policy has no effect: window, pricing and eager, which ask it, are off")
         if self.eager is not None:
             check_results_may_leave("eager", policy)
         check_preview(self.preview_above_tokens, policy, decides="" if self.eager is None else "eager")
+        if not isinstance(self.eager, Preview):
+            check_repeats(self.preview_above_tokens, policy, decides="" if self.eager is None else "eager")
         check_pinned_users(guard.compaction, self.pins.user_messages)
         rule = preview_rule(self.preview_above_tokens, guard.budget)
         previews = self.offload_enabled and self.eager is None
@@ -159,6 +161,18 @@ def check_preview(preview_above_tokens: int | None, policy: OffloadPolicy, *, de
     if decides:
         raise ConfigError(f"preview_above_tokens has no effect: {decides} decides about new results, so leave it out")
     check_results_may_leave("preview_above_tokens", policy)
+
+
+def check_repeats(preview_above_tokens: int | None, policy: OffloadPolicy, *, decides: str = "") -> None:
+    """Raise ``ConfigError`` if ``policy`` tells repeats, and nothing asks it; ``decides``: as for ``check_preview``."""
+    if not policy.repeats:
+        return
+    if decides:
+        raise ConfigError(
+            f"offload_policy's repeats has no effect: {decides} decides about new results, so leave one out"
+        )
+    if preview_above_tokens is None:
+        raise ConfigError("offload_policy's repeats has no effect with preview_above_tokens=None: leave one out")
 
 
 def preview_rule(preview_above_tokens: int | None, budget: Budget | None) -> PreviewRule | None:

@@ -1,6 +1,7 @@
 """The messages of a session in memory: their order, open calls, and what is due. No I/O; ``Context`` is its shell."""
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -11,15 +12,17 @@ from ctxfs.context.entry import Entry
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
-from ctxfs.eviction.holds import Holds
+from ctxfs.eviction.holds import RESTORED_REPLIES, Holds
 from ctxfs.eviction.keep_recent import EphemeralLedger
 from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.placeholder.attach import Placeholder
+from ctxfs.eviction.placeholder.identifiers import strings_of
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import (
     AssistantMessage,
+    Content,
     Message,
     MessageLike,
     SystemMessage,
@@ -31,8 +34,11 @@ from ctxfs.messages.messages import (
     is_blank,
     to_plain,
 )
-from ctxfs.messages.names import path_of
+from ctxfs.messages.names import path_of, safe_name
 from ctxfs.messages.serialize import from_dict
+
+_COMPARED = 8
+"""A new result is compared with at most so many of its length: a poll may have had thousands of different ones."""
 
 
 class Transcript:
@@ -60,6 +66,10 @@ class Transcript:
         self._position = 0
         self._positions: dict[str, int] = {}
         self._tool_names: dict[str, str] = {}
+        self._tells_repeats = policy is not None and policy.repeats
+        self._results: dict[int, list[str]] = {}  # ids by the length of what they hold, to find equal ones
+        self._answers = Counter[str]()  # results by call id: a provider may use an id again
+        self._last_reply: tuple[int, AssistantMessage] | None = None  # and its position
         self.tokens = 0
         self.open_calls: list[ToolCall] = []
         self._candidates = Candidates()
@@ -136,6 +146,55 @@ class Transcript:
             due += self.economy.chosen()
         return due
 
+    def seen_before(self, result: ToolMessage, reply: AssistantMessage | None = None) -> ContextItem | None:
+        """The last equal result that the model has seen and that is still here whole; None: there is none.
+
+        None as well where equal results are not told (``OffloadPolicy.repeats``), or where a line could not name the
+        earlier one. ``reply``: the one that asked for the result, if it has not entered yet.
+        """
+        if not self._tells_repeats:
+            return None
+        seen_up_to = self._position
+        if reply is None:
+            if self._last_reply is None:
+                return None
+            seen_up_to, reply = self._last_reply
+        call = next((call for call in reply.tool_calls if call.id == result.tool_call_id), None)
+        if call is None or self._reads_session(call):
+            return None
+        length = _length(result.content)
+        whole = [item for item_id in self._results.get(length, ()) if (item := self._whole(item_id)) is not None]
+        last = whole[-_COMPARED:]
+        self._results[length] = [item.id for item in last]
+        for item in reversed(last):
+            earlier = item.message
+            assert isinstance(earlier, ToolMessage)
+            if self._positions[item.id] >= seen_up_to:
+                continue
+            call_id = earlier.tool_call_id
+            names_one = self._answers[call_id] == 1 and call_id != result.tool_call_id and safe_name(call_id) == call_id
+            if names_one and not earlier.is_error and earlier.content == result.content:
+                return item
+        return None
+
+    def _whole(self, item_id: str) -> ContextItem | None:
+        """The item, if it is here with its content; None: it went into a file, or into an archive."""
+        item = self._items.get(item_id)
+        return None if item is None or item.destroyed else item
+
+    def _reads_session(self, call: ToolCall) -> bool:
+        """Whether a call names the session's files: its result is what the model could not see, and asked for."""
+        directory = f"/{self._base.rpartition('/')[2]}/"
+        return any(self._base in text or directory in text for text in strings_of(call.arguments))
+
+    def keep_for_next(self, item_id: str) -> None:
+        """Keep an item until the model has replied once more: the next request refers to it."""
+        if item_id in self.holds:
+            return
+        self.holds.restored(item_id, replies_since=RESTORED_REPLIES - 1)
+        if self.economy is not None:
+            self.economy.pin([item_id], pinned=True)
+
     def before_next_eviction(self) -> int | None:
         """How many items precede the first one of the next batch; None: no batch is expected soon."""
         if self.economy is None:
@@ -194,12 +253,16 @@ class Transcript:
             self.open_calls = list(message.tool_calls)
             self._tool_names.update([(call.id, call.name) for call in self.open_calls])
             self._ephemeral.seen_up_to(self._position)
+            self._last_reply = (self._position, message)
         elif isinstance(message, ToolMessage):
             for number, call in enumerate(self.open_calls):  # a history of others may hold a result without its call
                 if call.id == message.tool_call_id:
                     del self.open_calls[number]
                     break
             self._ephemeral.entered(item, self._position)
+            if self._tells_repeats:
+                self._answers[message.tool_call_id] += 1
+                self._results.setdefault(_length(message.content), []).append(item.id)
         if self.economy is not None:
             self.economy.entered(item)
         if isinstance(message, AssistantMessage):
@@ -303,6 +366,13 @@ class Transcript:
                 break
             tokens += new.token_count
         self.economy.going_on_from(before.economy, unchanged_tokens=tokens)
+
+
+def _length(content: Content) -> int:
+    """The characters of a content's texts: equal contents have as many."""
+    if isinstance(content, str):
+        return len(content)
+    return sum(len(block["text"]) for block in content if block["type"] == "text")
 
 
 def _shown_as_placeholder(item: ContextItem) -> Placeholder | None:

@@ -50,6 +50,8 @@ class OffloadPolicy:
     ``type_thresholds``: thresholds for single types, in tokens, instead of ``token_threshold``. ``digest_tokens``: the
     longest digest in a placeholder: content of up to 3,200 tokens gets 200 at most, larger content a sixteenth of its
     tokens; 0 means no digests, also for ``ephemeral=n``.
+    ``repeats``: True sends one line instead of a result that equals one which the model has seen and still sees; the
+    result is stored first. False, the default, sends it whole.
 
     When the window is full, whole old exchanges go into an archive whatever this says. If the rest still does not fit,
     thresholds no longer count; types that ``type_enabled`` forbids stay even then.
@@ -61,6 +63,7 @@ class OffloadPolicy:
     type_enabled: Mapping[str, bool] = field(default_factory=dict)
     type_thresholds: Mapping[str, int] = field(default_factory=dict)
     digest_tokens: int = DEFAULT_DIGEST_TOKENS
+    repeats: bool = False
 
     def __post_init__(self) -> None:
         if self.token_threshold is not None:
@@ -79,6 +82,9 @@ class OffloadPolicy:
                 raise ConfigError(
                     f"type_thresholds[{str(name)!r}] has no effect: type_enabled says that the type stays"
                 )
+        require_bool("repeats", self.repeats)
+        if self.repeats and self.type_enabled.get(ItemType.TOOL_RESULT) is False:
+            raise ConfigError("repeats has no effect: type_enabled says that tool results stay")
         object.__setattr__(self, "type_enabled", MappingProxyType({**_TYPE_ENABLED, **self.type_enabled}))
         object.__setattr__(self, "type_thresholds", MappingProxyType(dict(self.type_thresholds)))
 
@@ -96,6 +102,7 @@ class OffloadPolicy:
             "token_threshold": self.token_threshold,
             "type_enabled": dict(self.type_enabled),
             "type_thresholds": dict(self.type_thresholds),
+            "repeats": self.repeats,
         }
 
     def should_offload(self, item: ContextItem) -> bool:

@@ -15,8 +15,15 @@ from ctxfs.eviction.offload_plan import Offload
 from ctxfs.eviction.placeholder.attach import with_placeholder
 from ctxfs.eviction.placeholder.digest import outline_of
 from ctxfs.eviction.placeholder.excerpts import Snippets
-from ctxfs.eviction.placeholder.lines import plural
-from ctxfs.eviction.placeholder.text import READ_TOOL, READING_TOOLS, render_advice, render_materialized
+from ctxfs.eviction.placeholder.lines import line_count, plural
+from ctxfs.eviction.placeholder.text import (
+    READ_TOOL,
+    READING_TOOLS,
+    render_advice,
+    render_materialized,
+    render_repeat,
+    way_to_read,
+)
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import ToolMessage, has_media
 from ctxfs.messages.names import safe_name
@@ -40,6 +47,12 @@ _OUTLINE_TOKENS: Final = 400
 _PASSAGE_LINES: Final = 40
 _PASSAGE_BYTES: Final = 1_800
 """The most that head, errors and tail may take, each. They shrink until the preview fits."""
+
+_REPEAT_SAVES_TOKENS: Final = 50
+"""A result that comes again is sent whole unless the line that replaces it saves at least this."""
+
+_OWN_TOOLS: Final = ("context_", "history_")
+"""How the names of ctxfs's own tools begin, which show again what is stored."""
 
 _SHRINK: Final = 0.8
 _STEPS: Final = 16
@@ -99,23 +112,61 @@ class Preview:
 
     def is_over(self, item: ContextItem) -> bool:
         """Whether the result is too large to be sent whole."""
-        message = item.message
         if item.content_tokens <= self.rule.above_tokens:  # most are
             return False
-        if not isinstance(message, ToolMessage) or item.source is not None:
-            return False
-        return message.tool_name.rpartition("__")[2] not in READING_TOOLS and not has_media(message.content)
+        return _is_new_text(item) and _own_name(item) not in READING_TOOLS
 
     def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
         """Decide whether the item is evicted before it is ever sent; None: it is not."""
         if not self.tools or not self.is_over(item):
             return None
         path = path_of(item.name)
-        item = with_placeholder(item, path=path, counter=counter, reader=self.reader)
+        return self._eager(item, self.offload(item, path, counter), counter)
+
+    def decide_repeat(
+        self, item: ContextItem, seen: ContextItem, *, path: str, counter: TokenCounter
+    ) -> EagerOffload | None:
+        """Decide whether one line is sent of an item that equals ``seen``, which the model sees; None: it is not."""
+        offload = self.repeat(item, seen, path, counter)
+        return None if offload is None else self._eager(item, offload, counter, same_as=seen.id)
+
+    def _eager(
+        self, item: ContextItem, offload: Offload, counter: TokenCounter, *, same_as: str = ""
+    ) -> EagerOffload | None:
+        item = with_placeholder(item, path=offload.path, counter=counter, reader=self.reader)
         if item.placeholder is None:
             return None
         chars = len(readable_text(item.message.content))
-        return EagerOffload(item=item, chars=chars, offload=self.offload(item, path, counter))
+        return EagerOffload(item=item, chars=chars, offload=offload, same_as=same_as)
+
+    def repeat(self, item: ContextItem, seen: ContextItem, path: str, counter: TokenCounter) -> Offload | None:
+        """How a result is stored in ``path`` (absolute) and sent as a line that names ``seen``, which it equals.
+
+        None: it stays. It is an error, an image or an answer of a tool of ctxfs; or no tool of the request opens it; or
+        the line would hardly be shorter.
+        """
+        message = item.message
+        earlier = seen.message
+        if not isinstance(message, ToolMessage) or message.is_error or not _is_new_text(item):
+            return None
+        assert isinstance(earlier, ToolMessage)
+        if _own_name(item).startswith(_OWN_TOOLS):
+            return None
+        way = way_to_read(item.id, path, self.tools, reader=self.reader)
+        if not way:
+            return None
+        text = render_repeat(earlier.tool_call_id, line_count(readable_text(message.content)), way)
+        tokens = counter.count(text)
+        if tokens + _REPEAT_SAVES_TOKENS > item.content_tokens:
+            return None
+        return Offload(
+            item_id=item.id,
+            path=path,
+            placeholder=text,
+            tokens_before=item.token_count,
+            tokens_after=tokens,
+            reason=f"the same as {seen.id} (setting: repeats)",
+        )
 
     def offload(self, item: ContextItem, path: str, counter: TokenCounter) -> Offload:
         """How a result that is over the limit is stored in the file ``path`` (absolute) and previewed."""
@@ -163,3 +214,13 @@ class Preview:
             if counter.count(preview) <= PREVIEW_TOKENS:
                 return preview
         return render({})
+
+
+def _is_new_text(item: ContextItem) -> bool:
+    """Whether it is a result that repeats no stored lines, and has no image or document."""
+    return isinstance(item.message, ToolMessage) and item.source is None and not has_media(item.message.content)
+
+
+def _own_name(item: ContextItem) -> str:
+    """The name of its tool, without the server that a host puts before it."""
+    return (item.tool_name or "").rpartition("__")[2]

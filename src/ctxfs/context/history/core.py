@@ -26,7 +26,7 @@ from ctxfs.eviction.reduction import Done, Overflow, Reduction
 from ctxfs.eviction.window import CompactionController
 from ctxfs.messages.base import UsageLike
 from ctxfs.messages.items import ContentRange
-from ctxfs.messages.messages import Content
+from ctxfs.messages.messages import Content, ToolMessage
 from ctxfs.messages.names import NameAllocator, layout_of, path_of
 from ctxfs.messages.tokens import count_content, default_counter
 from ctxfs.session.filesystem import ContextFileSystem
@@ -150,7 +150,7 @@ class HistoryCore:
         )
 
     def _previews(self, view: HistoryView, tools: Collection[str]) -> Plan:
-        """New results that are too large to be sent whole; ``tools``: see ``History.rewrite``."""
+        """New results that are too large to be sent whole, or repeat one; ``tools``: see ``History.rewrite``."""
         rule = self._settings.preview
         if rule is None:
             return Plan()
@@ -159,8 +159,14 @@ class HistoryCore:
         preview = Preview(rule=rule, tools=readers, reader=reader)
         offloads: list[Offload] = []
         for item in view.unseen_results():
-            if preview.is_over(item):
-                path = view.transcript.path_of(item)
+            assert isinstance(item.message, ToolMessage)
+            path = view.transcript.path_of(item)
+            seen = view.transcript.seen_before(item.message)
+            repeat = None if seen is None else preview.repeat(item, seen, path, self.counting)
+            if seen is not None and repeat is not None:
+                view.transcript.keep_for_next(seen.id)
+                offloads.append(repeat)
+            elif preview.is_over(item):
                 offloads.append(preview.offload(item, path, self.counting))
         return Plan(offloads=tuple(offloads))
 

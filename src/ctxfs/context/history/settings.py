@@ -13,6 +13,7 @@ from ctxfs.context.settings import (
     check_keep_recent,
     check_limits,
     check_preview,
+    check_repeats,
     eviction_rules,
     preview_rule,
     priced_at,
@@ -91,6 +92,7 @@ class HistorySettings:
         if self.materialize is not None:
             check_limits("materialize", policy)
         check_preview(self.preview_above_tokens, policy)
+        check_repeats(self.preview_above_tokens, policy)
         object.__setattr__(self, "keep_recent", dict(self.keep_recent or {}))
         object.__setattr__(self, "guard", guard)
         object.__setattr__(self, "policy", policy)

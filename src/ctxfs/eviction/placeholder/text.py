@@ -108,3 +108,18 @@ def render_advice(ref_id: str, path: str, tools: Collection[str], *, reader: str
     if not ways:
         return f"The whole output is in {path}"
     return f"If you need more of it: first {', or '.join(ways[:2])}"
+
+
+def render_repeat(call_id: str, lines: int, way: str) -> str:
+    """What is sent of a result that equals an earlier one, that of ``call_id``; ``way``: see ``way_to_read``."""
+    return f"[The same as {call_id}, {plural(lines, 'line')}, unchanged. To read it: {way}]"
+
+
+def way_to_read(ref_id: str, path: str, tools: Collection[str], *, reader: str = READ_TOOL) -> str:
+    """The call that shows what is stored from its first line on, with one of ``tools``; "": none of them does."""
+    known = {_own_name(tool): tool for tool in tools}
+    if _own_name(reader) in known and _own_name(reader) not in READING_TOOLS:
+        return f'{known[_own_name(reader)]}(file_path="{path}")'
+    if "context_read" in known:
+        return f'{known["context_read"]}(ref="{ref_id}", offset=1)'
+    return ""
