@@ -5,7 +5,7 @@ Follows "Context FileSystem 上下文卸载功能".
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -26,7 +26,7 @@ from ctxfs.errors import (
     TranscriptError,
     TurnLimitReached,
 )
-from ctxfs.errors.checks import async_with_only, require_kind
+from ctxfs.errors.checks import async_with_only, names_settings, require_kind
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.events import ContextEvent
@@ -55,7 +55,11 @@ _STATUS_MORE_TOKENS = 80
 """How many tokens a status may exceed its limit by, for its heading, its first line, and the mark where it was cut."""
 
 
+_SETTINGS = {each.name: f"write Agent(llm, AgentConfig({each.name}=...))" for each in fields(AgentConfig)}
+
+
 @async_with_only
+@names_settings({**_SETTINGS, "model": "it is llm here, such as ChatAnthropic()"})
 class Agent:
     """A model, its tools, and one session of context.
 

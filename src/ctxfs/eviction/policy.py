@@ -39,7 +39,7 @@ _NEVER: Mapping[ItemType, str] = MappingProxyType(
 """The types that never get files of their own, and why."""
 
 
-@names_settings()
+@names_settings({"threshold": "it is token_threshold, or type_thresholds for some types"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadPolicy:
     """Which items may be evicted. Every rule but ``ephemeral=n`` obeys it.
