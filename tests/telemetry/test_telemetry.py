@@ -21,7 +21,7 @@ from ctxfs.agent.llm.retry import RetryPolicy
 from ctxfs.agent.telemetry import names
 from ctxfs.context import History, Part
 from ctxfs.errors import ConfigError, InvalidReply, OutcomeUnknown, SessionLocked, StorageError, WriteFailed
-from ctxfs.eviction.events import Compacted, ContextEvent, OffloadFailed, RecordFailed, SummaryFailed
+from ctxfs.eviction.events import Compacted, ContextEvent, Evicted, OffloadFailed, RecordFailed, SummaryFailed
 from ctxfs.messages import ModelRequest, ToolCall, UserMessage
 from ctxfs.messages.base import Usage
 from ctxfs.storage.threaded import ThreadedStore
@@ -270,6 +270,25 @@ except ImportError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "opentelemetry-api is not installed: pip install 'ctxfs[otel]'\n"
+
+
+async def test_a_tool_name_that_a_model_made_up_is_no_longer_than_a_provider_takes(
+    collected: Collected, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(1)
+    made_up = "made up, " * 10_000
+    telemetry = collected.telemetry()
+    model = ScriptedModel([[ToolCall(made_up, {})], "done"])
+    config = AgentConfig(telemetry=telemetry, offload_root_path=tmp_path)
+    async with Agent(model, config) as agent:
+        assert await agent.query("q") == "done"
+    evicted = Evicted(item_id="a", tool_name=made_up, path="p", tokens_before=9, tokens_after=1, reason="r")
+    telemetry.session("s").observe(evicted)
+    assert [len(span.name) for span in collected.spans("execute_tool")] == [len("execute_tool ") + 128]
+    sent = "".join(span.to_json() for span in collected.spans())
+    assert sent.count("made_up__") > 1
+    assert made_up[:200] not in sent
+    assert max(len(record.getMessage()) for record in caplog.records) < 1_000
 
 
 @pytest.mark.parametrize("content", [False, True])

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ctxfs.agent.telemetry import names
-from ctxfs.agent.telemetry.content import described, reply_text, request_text
+from ctxfs.agent.telemetry.content import described, reply_text, request_text, short_name
 from ctxfs.errors import MissingExtra
 from ctxfs.errors.checks import names_settings, require_bool, require_text
 from ctxfs.eviction.events import Compacted, ContextEvent, Evicted, Offloaded
@@ -195,16 +195,17 @@ class SessionTelemetry:
 
     async def tool_call(self, call: ToolCall, run: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
         """Run a tool in a span: ``run`` returns its result."""
+        name = short_name(call.name)
         attributes = {
             **self._always,
             names.OPERATION: names.EXECUTE_TOOL,
-            names.TOOL_NAME: call.name,
+            names.TOOL_NAME: name,
             names.TOOL_TYPE: "function",
             names.TOOL_CALL_ID: call.id,
         }
         if self._of.content:
             attributes[names.TOOL_ARGUMENTS] = json_codec.dumps_text(dict(call.arguments))
-        with self._span(f"{names.EXECUTE_TOOL} {call.name}", attributes) as span:
+        with self._span(f"{names.EXECUTE_TOOL} {name}", attributes) as span:
             result = await run()
             if self._of.content:
                 span.set_attribute(names.TOOL_RESULT, result.text)
