@@ -224,6 +224,33 @@ def test_an_item_is_opened_searched_and_paged(browser: Browser, url: str) -> Non
         expect(page.locator("#item .content")).to_contain_text("shop/checkout.py")
 
 
+def test_on_a_phone_an_item_comes_into_view_and_leads_back_to_its_row(browser: Browser, url: str) -> None:
+    with watched(browser, url, viewport={"width": 400, "height": 800}) as page:
+        page.goto(f"{url}session/{SESSION}?call=12")
+        drawn(page)
+        row = page.locator("#call .row a[data-item=call_009]")
+        row.focus()
+        with leads_to(page, "item=call_009"):
+            page.keyboard.press("Enter")
+        expect(page.locator("#item-title")).to_be_in_viewport()
+        expect(page.locator("#item")).to_be_focused()
+        page.go_back()
+        expect(page.locator("#item.none")).to_have_count(1)
+        expect(row).to_be_in_viewport()
+        row.focus()
+        with leads_to(page, "item=call_009"):
+            page.keyboard.press("Enter")
+        expect(page.locator("#item-title")).to_be_in_viewport()
+        page.keyboard.press("Tab")
+        expect(page.locator("#item .to-row")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(row).to_be_focused()
+        expect(row).to_be_in_viewport()
+    with watched(browser, url, viewport={"width": 400, "height": 800}) as page:
+        page.goto(f"{url}session/{SESSION}?call=12&item=call_009")  # an address that was copied has no #item
+        expect(page.locator("#item-title")).to_be_in_viewport()
+
+
 def test_the_list_is_filtered_while_one_types(browser: Browser, url: str) -> None:
     with watched(browser, url) as page:
         page.goto(url)

@@ -183,7 +183,7 @@ window.ctxfsCharts = (() => {
       // Only where no other line is nearer: a name beside the wrong line is worse than none.
       const its = (at) => wanted.every((other) => Math.abs(other.y - at) >= Math.abs(y - at));
       const places = [0, 12, -12, 24, -24].map((by) => Math.max(bbox.top + 6 * ratio, Math.min(bbox.top + bbox.height - 4 * ratio, y + by * ratio)));
-      const at = places.find((one) => !near(one) && its(one));
+      const at = places.find((one) => !near(one) && (own || its(one)));  // ours have the colour of their line
       if (at === undefined) continue;
       taken.push(at);
       ctx.font = `${own ? "600 " : ""}${11 * ratio}px system-ui, sans-serif`;
@@ -283,16 +283,18 @@ window.ctxfsCharts = (() => {
   function tooLong(made) {
     const call = data.too_long_from, { ctx, bbox } = made;
     if (!call || call < made.scales.x.min || call > made.scales.x.max) return;
-    const x = Math.round(made.valToPos(call - 0.5, "x", true)), label = "without eviction: would not have fitted from here on";
+    const x = Math.round(made.valToPos(call - 0.5, "x", true));
+    const labels = ["without eviction: would not have fitted from here on", "would not have fitted"];
     ctx.save();
     ctx.strokeStyle = ctx.fillStyle = colour("--bad");
     ctx.lineWidth = devicePixelRatio;
     ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
     ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); ctx.stroke();
     ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-    const wide = ctx.measureText(label).width + 6 * devicePixelRatio, right = x + wide < bbox.left + bbox.width;
-    const shown = right || x - wide > bbox.left ? label : "would not have fitted";
-    ctx.textAlign = right || shown !== label ? "left" : "right";
+    const wide = (label) => ctx.measureText(label).width + 6 * devicePixelRatio;
+    const hasRoomRight = (label) => x + wide(label) < bbox.left + bbox.width;
+    const shown = labels.find((label) => hasRoomRight(label) || x - wide(label) > bbox.left) || labels[1];
+    ctx.textAlign = hasRoomRight(shown) ? "left" : "right";
     const place = x + (ctx.textAlign === "left" ? 5 : -5) * devicePixelRatio, width = ctx.measureText(shown).width;
     ctx.save();
     ctx.fillStyle = colour("--page"); ctx.globalAlpha = 0.85;

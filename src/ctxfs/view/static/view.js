@@ -113,6 +113,7 @@
     if (act) change(act);
     const link = event.target.closest("#call a.step");
     if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey) { event.preventDefault(); step(link.rel === "next" ? 1 : -1); }
+    if (event.target.closest(".to-row")) showRow(event);
     if (event.target.closest("#help-button")) $("help").showModal();
     if (event.target.closest("#theme-button")) { window.ctxfsTheme(); charts.draw(); }
     if (event.target.closest("#all-calls")) charts.zoomTo(0, Infinity);
@@ -136,8 +137,22 @@
     if (event.target.id === "item" || event.target.id === "call") markChosen();
     if (event.target.id === "item") showItem();
   });
+  // Where the panels stand below each other, a chosen item is shown and gets the focus; its link goes back to its row.
+  const isNarrow = () => matchMedia("(max-width: 60rem)").matches;
   function showItem() {
-    if (matchMedia("(max-width: 60rem)").matches) $("item").scrollIntoView();
+    const item = $("item");
+    if (!isNarrow() || !item) return;
+    item.scrollIntoView();
+    if (item.contains(document.activeElement)) return;
+    item.tabIndex = -1;
+    item.focus({ preventScroll: true });
+  }
+  function showRow(event) {
+    const row = document.querySelector(".row a[aria-current]");
+    if (!row) return;  // it is not among the rows that are shown: the link leads to their panel
+    event.preventDefault();
+    row.scrollIntoView({ block: "center" });
+    row.focus({ preventScroll: true });
   }
   function markChosen() {
     const item = new URLSearchParams(location.search).get("item");
@@ -152,7 +167,19 @@
   charts.onOpen(open);
   const reveal = () => { const shown = location.hash.startsWith("#item-") && $(location.hash.slice(1)); if (shown) shown.open = true; };
   addEventListener("hashchange", reveal);
-  const begin = () => { charts.load(); follow(); reveal(); };
+  // Going back, htmx loads the page again where it was scrolled to: at the row, since the item is gone there.
+  addEventListener("popstate", () => {
+    const item = new URLSearchParams(location.search).get("item");
+    if (isNarrow() && !item) document.querySelector(".row a[aria-current]")?.scrollIntoView({ block: "center", behavior: "instant" });
+  });
+  const begin = () => {
+    charts.load();
+    follow();
+    reveal();
+    if (!isNarrow() || !new URLSearchParams(location.search).get("item")) return;
+    history.scrollRestoration = "manual";  // going forward, too, shows the item
+    showItem();
+  };
   addEventListener("DOMContentLoaded", typedBefore);  // by then htmx has set up the page's fields
   if (document.readyState === "loading") addEventListener("DOMContentLoaded", begin); else begin();
 })();
