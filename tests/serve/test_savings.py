@@ -61,6 +61,20 @@ def test_calls_that_are_billed_while_it_is_summed_up_do_not_disturb(
         assert savings.lines() == for_two, "all of its figures are of one moment"
 
 
+def test_a_run_in_which_nothing_was_replaced_says_why() -> None:
+    why = "nothing was replaced: no result was due, and none would have paid for a change of the prompt"
+    savings = Savings()
+    assert why not in savings.lines(), "no call was made"
+    savings.answered(PLACE, replaced=0)
+    assert savings.lines()[-1] == why
+    unchanged = Savings()
+    unchanged.answered(PLACE, replaced=0)
+    unchanged.problem("a reason")
+    replaced = Savings()
+    replaced.answered(PLACE, replaced=1)
+    assert why not in [*unchanged.lines(), *replaced.lines()]
+
+
 def test_the_first_call_of_a_run_of_a_warm_conversation_counts_as_read() -> None:
     known = known_model(MODEL)
     assert known is not None

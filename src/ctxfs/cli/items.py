@@ -65,7 +65,8 @@ def ls(
     tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Results of this tool only.")] = None,
     place: Annotated[Place | None, typer.Option("--place", help="Only items in this place.")] = None,
     sort: Annotated[
-        ItemSort, typer.Option("--sort", help="Sort in the order of the context, or by most tokens or bytes.")
+        ItemSort,
+        typer.Option("--sort", help="Sort in the order of the context, then as stored; or by most tokens or bytes."),
     ] = ItemSort.ORDER,
     root: Root = None,
     store: StoreUrl = None,

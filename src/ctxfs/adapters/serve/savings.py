@@ -117,6 +117,8 @@ class Savings:
         if now.reading_turns:
             lines.append(f"{plural(now.reading_turns, 'reading turn')} answered inside of the program's requests")
         lines += [f"{plural(count, 'request')} sent unchanged: {reason}" for reason, count in now.problems.items()]
+        if now.calls and not (now.replaced or now.freed_tokens or now.problems):
+            lines.append("nothing was replaced: no result was due, and none would have paid for a change of the prompt")
         return lines
 
 

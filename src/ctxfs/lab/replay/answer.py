@@ -15,8 +15,8 @@ from ctxfs.text import figures
 
 LIMITS: Final = (
     "No replay sees what a model would have done otherwise: where old results were masked for real, agents took up to "
-    "2.3 times as many turns. What read-backs cost here is a proxy, and other proxies give other figures: "
-    "see docs/economics.md."
+    "2.3 times as many turns. What read-backs cost here is an estimate, and other estimates give other figures: "
+    "see docs/replay.md."
 )
 _LEGEND: Final = (
     "cost: relative to never evicting, with read-backs, without output; worst: of one session. Tokens in millions: "
