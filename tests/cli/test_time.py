@@ -186,5 +186,5 @@ def test_the_history_of_a_framework_is_not_changed(command: tuple[str, ...], ctx
     name, *rest = command
     code, _, said = ctxfs(name, "owned", *rest)
     assert code == 2
-    assert "owned cannot be changed: a framework has its messages" in said
+    assert "owned cannot be changed: its messages are in a framework, a program or your own list" in said
     assert (root / "owned" / "journal.jsonl").read_bytes() == before

@@ -10,8 +10,9 @@ from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import run_in_steps
 
 _OWNED = (
-    "a framework has its messages, and what was replaced in them stays so, since the prompt cache holds it. Add the "
-    "content, which `ctxfs cat` prints, to the history as a new message; a part with stays=True is never replaced"
+    "its messages are in a framework, a program or your own list, and what was replaced in them stays so, since the "
+    "prompt cache holds it. Add the content, which `ctxfs cat` prints, to the history as a new message. To keep the "
+    "results of a tool from now on, name it in keep_recent; a part with stays=True is never replaced"
 )
 
 
