@@ -77,6 +77,7 @@ def _as_dict(stores: SessionStores, session: SessionSummary) -> dict[str, Any]:
     if session.error is not None:
         return known
     return known | {
+        "title": session.title,
         "calls": session.calls,
         "items": session.items,
         "context_tokens": session.context_tokens,
