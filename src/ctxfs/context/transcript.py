@@ -285,7 +285,7 @@ class Transcript:
         shrinkable = {item.id: item for item in items if item.can_shrink}
         self._ephemeral.left(left, shrinkable)
         if self.economy is not None:
-            self.economy.left(left, shrinkable)
+            self.economy.left(left, shrinkable, {item.id: item.token_count for item in items if item.id in left})
         self._candidates.left(left, shrinkable)
         whole = {item.id for item in items if item.id in left and not isinstance(item.message, ToolMessage)}
         if self.economy is not None and whole:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from ctxfs.context.history.slots import BY_ANOTHER_LIBRARY
 from ctxfs.context.history.view import Decision
 from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.policy import OffloadPolicy
@@ -36,7 +37,7 @@ def arriving(
     if stub is not None:
         replacement = stub
         tokens = count_content(counter, stub)
-        reason = "another library replaced it"
+        reason = BY_ANOTHER_LIBRARY
     else:
         if eager is None or not policy.allows(item.item_type, item.content_tokens):
             return None

@@ -206,8 +206,7 @@ class HistoryCore:
         kept = self._branch(branch)
         call = self.fs.writer.call_made(usage, model, counted_tokens=kept.counted_tokens)
         kept.controller.observe(call)
-        kept.view.transcript.billed(call.usage)
-        kept.view.sent_at = self._settings.clock()
+        kept.view.billed(call)
         self._bills.append(call)
         if len(self._bills) >= _BILLS:
             self._write_bills()
@@ -342,6 +341,7 @@ class HistoryCore:
             # use, since a framework that names each of its agents has no other main one.
             if not name or not self._branches:
                 kept.controller.resumed(calls)
+                view.bills += calls
             while len(self._branches) >= self._settings.kept_branches:
                 del self._branches[next(iter(self._branches))]
         kept.view.state = self.fs.state  # another object once the session was opened again

@@ -1,13 +1,13 @@
 """The place of each part in a message: how parts become messages of our own, and what replaces them. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 from ctxfs.context.history.parts import Part
 from ctxfs.eviction.offload_plan import Offload, Trim
-from ctxfs.messages.items import ContextItem
+from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import THINKING, AssistantMessage, Block, Message, ToolMessage, UserMessage
 from ctxfs.messages.tokens import TokenCounter, count_content
 from ctxfs.session.fingerprint import Key
@@ -16,6 +16,9 @@ from ctxfs.text.jsontext.codec import json_copy
 
 SAID = frozenset({"reply", "call"})
 """The kinds of parts that a reply is made of."""
+
+BY_ANOTHER_LIBRARY = "another library replaced it"
+"""The reason of a decision that saves nothing: the content would not be in the request without ctxfs either."""
 
 
 @dataclass(slots=True)
@@ -118,6 +121,40 @@ def replaced_item(item: ContextItem, decided: Decided) -> ContextItem:
         placeholder_tokens=0,
         offloaded=True,
         destroyed=True,
+    )
+
+
+def whole_item(item: ContextItem, decided: Decided) -> ContextItem:
+    """``item``, the result that was replaced, as large as it was before that."""
+    return replace(
+        item,
+        token_count=decided.tokens_before,
+        content_tokens=decided.tokens_before,
+        placeholder="",
+        placeholder_tokens=decided.tokens,
+    )
+
+
+def trim_by(decided: Decided, item: ContextItem, block: int) -> Trim:
+    """The arguments in a block of the reply ``item`` that were replaced, as they could be before that."""
+    stored = ContextItem(
+        id=decided.item_id,
+        item_type=ItemType.TOOL_INPUT,
+        message=AssistantMessage(()),
+        name="",
+        token_count=decided.tokens_before,
+        content_tokens=decided.tokens_before,
+    )
+    assert isinstance(decided.content, Mapping)
+    return Trim(
+        item_id=item.id,
+        block=block,
+        arguments=decided.content,
+        stored=stored,
+        path="",
+        tokens_before=decided.tokens_before,
+        tokens_after=decided.tokens,
+        reason=decided.reason,
     )
 
 

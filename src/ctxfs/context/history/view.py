@@ -4,9 +4,10 @@ The transcript is derived: appended parts are taken in, and after any other chan
 library's summary) it is derived again from the parts. Decisions survive that, since they are kept apart.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from math import inf
 from typing import Any, NamedTuple
 
 from ctxfs.context.entry import Entry, EntryRules, Known, build_entry, recorded_entry
@@ -15,6 +16,7 @@ from ctxfs.context.history.host_cache import NO_HOST_CACHE, HostCache
 from ctxfs.context.history.parts import Part, Replacement, plain_content
 from ctxfs.context.history.settings import HistorySettings
 from ctxfs.context.history.slots import (
+    BY_ANOTHER_LIBRARY,
     SAID,
     Seen,
     Slot,
@@ -26,17 +28,21 @@ from ctxfs.context.history.slots import (
     replaced_item,
     replaced_part,
     snapshot,
+    trim_by,
+    whole_item,
 )
 from ctxfs.context.transcript import Transcript
+from ctxfs.eviction.economics.parameters import LEAST_SAVED_TOKENS
+from ctxfs.eviction.economics.plans import needs_no_rewrite
 from ctxfs.eviction.offload_plan import Offload, Plan, Trim
 from ctxfs.eviction.placeholder.identifiers import IdentifierIndex
 from ctxfs.messages.incoming import Incoming, new_item
-from ctxfs.messages.items import ContentRange, ContextItem
+from ctxfs.messages.items import ContentRange, ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Block, unchanged
 from ctxfs.messages.names import NameAllocator, layout_of
 from ctxfs.messages.tokens import count_block
 from ctxfs.session.fingerprint import Key, sha256_of
-from ctxfs.session.records import Decided
+from ctxfs.session.records import CallMade, Decided
 from ctxfs.session.state import SessionState
 
 
@@ -64,7 +70,8 @@ class _Derived:
     replaces parts that the history shows as they were, by the part's number. ``ends``: the number of the last part of
     each message. ``by_content`` and ``by_item``: the numbers of the parts with a content, and of those in an item.
     ``allocated``: the ids that items have here, or would be stored under. ``said``: how many parts there are up to the
-    last reply's end. ``own``: the parts themselves, if nobody else can change their contents.
+    last reply's end. ``own``: the parts themselves, if nobody else can change their contents. ``due``: the numbers of
+    parts that are still whole to the planner, with the decisions about them, by how many replies the history had then.
     """
 
     transcript: Transcript
@@ -80,6 +87,7 @@ class _Derived:
     said: int = 0
     replies: int = 0
     own: tuple[Part, ...] = ()
+    due: dict[int, list[tuple[int, Decided]]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -88,7 +96,8 @@ class HistoryView:
 
     ``state``: that of the session, for the names that are taken. ``sources``: the stored lines that a content only
     repeats, by its SHA-256. ``decisions`` is the session's table. ``sent_at`` is when the history was last sent, or the
-    reply came, in seconds since the epoch; None: not known. ``host``: what is asked of the prompt cache.
+    reply came, in seconds since the epoch; None: not known. ``host``: what is asked of the prompt cache. ``bills``: of
+    its requests.
     """
 
     settings: HistorySettings
@@ -98,14 +107,17 @@ class HistoryView:
     decisions: Decisions
     sent_at: float | None = None
     host: HostCache = NO_HOST_CACHE
+    bills: list[CallMade] = field(default_factory=list)
     _derived: _Derived = field(init=False)
     _taking: bool = False
+    _is_cold: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self._reset()
 
     def _reset(self) -> None:
         """Derive everything again, from the next parts on."""
+        self._is_cold = False
         settings = self.settings
         transcript = Transcript(
             settings.keep_recent or {},
@@ -138,8 +150,16 @@ class HistoryView:
         terms = None if self.host.ttl is None else self.settings.terms_for(self.host.ttl)
         economy.follow_host(terms, rewrites_all=self.host.at_end)
 
+    def billed(self, call: CallMade) -> None:
+        """Take in what the last request was billed, whose reply comes next."""
+        self.bills.append(call)
+        self.transcript.billed(call.usage)
+        self.sent_at = self.settings.clock()
+
     def _now(self) -> float:
         """The time for judging whether the cache has expired: a new reply was given when the history was last sent."""
+        if self._is_cold:
+            return inf
         if self._taking and self.sent_at is not None:
             return self.sent_at
         return self.settings.clock()
@@ -224,15 +244,51 @@ class HistoryView:
 
     def _take(self, parts: Sequence[Part]) -> None:
         groups = list(groups_of([self._slot(part) for part in parts]))  # may raise an error
+        bills: Sequence[CallMade] = ()
+        if not self._derived.replies and len(self.bills) == sum(slots[0].part.kind in SAID for slots in groups):
+            bills = self.bills  # each reply's own; after a retry or a rewind nobody knows whose a bill is
         self._taking = True
         try:
             for slots in groups:
+                if slots[0].part.kind in SAID:
+                    self._leave([count for count in self._derived.due if count <= self._derived.replies])
+                    if bills:
+                        self.transcript.billed(bills[self._derived.replies].usage)
                 self._enter(slots)
+            self._leave(self._derived.due)
         except BaseException:
             self._reset()
             raise
         finally:
             self._taking = False
+
+    # A part that was replaced enters whole, and is replaced before the reply that followed the decision. So the planner
+    # knows of a history that is derived again what it knew of the one that went on: what was saved, and what may still
+    # be read back.
+
+    def _was_whole(self, slot: Slot, decided: Decided) -> bool:
+        """Whether the planner can be shown the part as it was: a candidate of its own, with the id of its file."""
+        derived = self._derived
+        item_type = ItemType.TOOL_INPUT if slot.part.kind == "call" else ItemType.TOOL_RESULT
+        return (
+            derived.transcript.economy is not None
+            and slot.part.kind in {"call", "result"}
+            and slot.key not in derived.keys
+            and (slot.key.sha256 in self.sources or decided.item_id not in derived.allocated)
+            and decided.reason != BY_ANOTHER_LIBRARY
+            and decided.tokens_before - decided.tokens >= LEAST_SAVED_TOKENS
+            and self.settings.policy.allows(item_type, decided.tokens_before)
+        )
+
+    def _leave(self, counts: Iterable[int]) -> None:
+        """Replace the parts that were replaced when the history had so many replies."""
+        for count in sorted(counts):
+            decided = self._derived.due.pop(count)
+            self._is_cold = any(needs_no_rewrite(one.reason) for _, one in decided)
+            change = self._changed(decided)
+            assert change is not None  # a call is one block before and after it
+            self.transcript.rewrite(change.items, change.left)
+            self._is_cold = False
 
     def _slot(self, part: Part) -> Slot:
         content = plain_content(part)
@@ -256,9 +312,13 @@ class HistoryView:
             derived.keys.add(key)
             derived.by_item.setdefault(item_id, []).append(number)
             derived.by_content.setdefault((key.kind, key.sha256), []).append(number)
-            decided = self._decided(slot) if slot.original else None
-            if decided is not None:
+            decided = self._decided(slot)
+            if decided is None:
+                continue
+            if slot.original:
                 derived.replaced[number] = decided.content
+            if slot.ledger_id:
+                derived.due.setdefault(slot.replies_before + decided.replies_since, []).append((number, decided))
         derived.slots += slots
         derived.ends.append(len(derived.slots) - 1)
         if is_reply:
@@ -280,7 +340,12 @@ class HistoryView:
             return entry
         item_id, name = known.names.allocate(*incoming.id_request)
         item = new_item(incoming, item_id=item_id, name=name, counter=rules.counter)
-        if decided is not None:
+        if decided is not None and self._was_whole(slot, decided):
+            if item.source is None:
+                item = replace(item, id=decided.item_id)
+            slot.ledger_id = item.id
+            item = whole_item(item, decided)
+        elif decided is not None:
             item = replaced_item(item, decided)
         return Entry(item=item)  # it stays as it is
 
@@ -290,9 +355,12 @@ class HistoryView:
         blocks: list[Block] = []
         stays: list[int] = []
         seen: set[Key] = set()
+        gone: dict[int, Decided] = {}
         for slot in slots:
             first = len(blocks)
             decided = self._decided(slot)
+            if decided is not None and slot.key not in seen and self._was_whole(slot, decided):
+                gone[first] = decided
             blocks += blocks_of(slot.part, slot.part.content if decided is None else decided.content)
             slot.blocks = (first, len(blocks))
             is_new = self._may_be_replaced(slot) and slot.key not in seen
@@ -305,6 +373,8 @@ class HistoryView:
         if stays:
             item = replace(item, trimmed=tuple(stays))
         entry = recorded_entry(item, known, rules)
+        if gone:
+            entry = _with_arguments(entry, gone)
         ledger_ids = {trim.block: trim.stored.id for trim in entry.options.trims}
         for slot in slots:
             assert slot.blocks is not None
@@ -418,29 +488,34 @@ class HistoryView:
     def _changed_by(self, decided: Sequence[Decided]) -> _Change | None:
         """What ``decided`` change in the history as it was taken in; None: it must be derived again."""
         derived = self._derived
-        rewritten: dict[str, ContextItem] = {}
-        replaced: dict[int, Replacement] = {}
-        left: list[str] = []
+        concerned: list[tuple[int, Decided]] = []
         for one in decided:
             own_ids: set[str] = set()
-            concerned: list[int] = []
             for number in derived.by_content.get((one.kind, one.sha256), ()):
                 slot = derived.slots[number]
                 if slot.original and self._decided(slot) is one:
-                    concerned.append(number)
+                    concerned.append((number, one))
                     own_ids |= {slot.item_id, slot.ledger_id}
             if one.item_id in derived.allocated - own_ids:
                 return None  # a name that was meant for another content here is now taken
-            for number in concerned:
-                slot = derived.slots[number]
-                before = rewritten.get(slot.item_id) or derived.transcript.items[slot.item_id]
-                after = replaced_part(before, slot, one, self.rules.counter)
-                if slot.blocks is not None and len(after.message.content) != len(before.message.content):
-                    return None  # the numbers of the blocks after it have changed
-                rewritten[after.id] = after
-                replaced[number] = one.content
-                if slot.ledger_id:
-                    left.append(slot.ledger_id)
+        return self._changed(concerned)
+
+    def _changed(self, concerned: Iterable[tuple[int, Decided]]) -> _Change | None:
+        """What decisions change about the parts with these numbers; None: the history must be derived again."""
+        derived = self._derived
+        rewritten: dict[str, ContextItem] = {}
+        replaced: dict[int, Replacement] = {}
+        left: list[str] = []
+        for number, one in concerned:
+            slot = derived.slots[number]
+            before = rewritten.get(slot.item_id) or derived.transcript.items[slot.item_id]
+            after = replaced_part(before, slot, one, self.rules.counter)
+            if slot.blocks is not None and len(after.message.content) != len(before.message.content):
+                return None  # the numbers of the blocks after it have changed
+            rewritten[after.id] = after
+            replaced[number] = one.content
+            if slot.ledger_id:
+                left.append(slot.ledger_id)
         return _Change(tuple(rewritten.values()), left, replaced)
 
     def _follow(self) -> bool:
@@ -459,3 +534,12 @@ class HistoryView:
             parts = [slot.part for slot in self._derived.slots]
             self._reset()
             self._take(parts)
+
+
+def _with_arguments(entry: Entry, gone: Mapping[int, Decided]) -> Entry:
+    """The reply ``entry`` as long as it was with the arguments that were replaced, by their block."""
+    trims = [*entry.options.trims, *[trim_by(decided, entry.item, block) for block, decided in gone.items()]]
+    trims.sort(key=lambda trim: trim.block)
+    saved = sum(decided.tokens_before - decided.tokens for decided in gone.values())
+    item = replace(entry.item, token_count=entry.item.token_count + saved)
+    return replace(entry, item=item, options=replace(entry.options, trims=tuple(trims)))

@@ -194,13 +194,19 @@ class SessionPricing:
             pinned=is_exact,
         )
 
-    def left(self, item_ids: Collection[str], shrinkable: Mapping[str, ContextItem] = MappingProxyType({})) -> None:
+    def left(
+        self,
+        item_ids: Collection[str],
+        shrinkable: Mapping[str, ContextItem] = MappingProxyType({}),
+        sizes: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         """These left, by whatever rule; ids are those of results, or of trimmed arguments.
 
         ``shrinkable``: those of the results whose placeholder is a long one that a short one may replace later.
+        ``sizes``: the tokens of what replaced them, where another text than their placeholder did.
         """
         ledger = self.ledger
-        ledger.resized(self._candidates.known_sizes(item_ids))
+        ledger.resized({**self._candidates.known_sizes(item_ids), **sizes})
         longer = [item for item in shrinkable.values() if item.id in ledger.held]
         cold = ledger.is_cold(self._clock())
         exact = [one for one in item_ids if one in self._exact_items and one in ledger.held]
