@@ -50,6 +50,12 @@ def test_the_first_decision_about_a_part_counts() -> None:
     assert len(table) == 2
 
 
+def test_decisions_that_are_taken_in_again_are_not_new() -> None:
+    table = Decisions([decided()])
+    table.take([*table.since(0), decided("other", call_id="c2")])
+    assert [one.content for one in table.since(1)] == ["other"]
+
+
 def test_a_part_without_an_id_is_known_by_its_content() -> None:
     table = Decisions([decided()])
     assert table.of(Key("result", "", sha256_of("text"))) == decided()

@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
+from ctxfs.context.history.decisions import Decisions
 from ctxfs.context.history.history import History
 from ctxfs.context.history.parts import Edits, Part
+from ctxfs.context.history.view import HistoryView
 from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.plans import Why
 from ctxfs.eviction.events import ContextEvent, Evicted
-from ctxfs.messages import CharsCounter, Usage
+from ctxfs.messages import CharsCounter, ContentRange, Usage
+from ctxfs.session.fingerprint import sha256_of
+from ctxfs.session.state import SessionState, fold
 from ctxfs.testing.pricing import pricing_on
 from ctxfs.tools import Materialize
+from history.test_history import settings_of
 
 CALLS = 30
 
@@ -75,11 +81,13 @@ class Server:
         self.parts = [part._replace(content=edits.get(part.place, part.content)) for part in self.parts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "keeps", "settings"),
     [
         (0, False, {}),
         (1, True, {}),
+        (2, False, {"keep_recent": {"Bash": 3}}),
         (3, True, {"materialize": Materialize()}),
     ],
 )
@@ -99,3 +107,50 @@ def test_it_plans_as_one_that_goes_on(tmp_path: Path, seed: int, keeps: bool, se
     for number, (one, other) in enumerate(zip(going_on.sent, again.sent, strict=True)):
         assert one == other, f"call {number}"
     assert len(going_on.evicted) >= 5
+
+
+def derived(
+    state: SessionState, sources: dict[str, ContentRange], decisions: Decisions, clock: list[float]
+) -> HistoryView:
+    settings = settings_of(
+        keep_recent=None,
+        pricing=pricing_on(lambda: clock[0], parameters=EvictionParameters(max_loss=5.0)),
+        materialize=None,
+        preview_above_tokens=None,
+    )
+    return HistoryView(settings, settings.entry_rules(CharsCounter(), "/s"), state, sources, decisions)
+
+
+def test_a_view_that_is_derived_again_plans_the_same() -> None:
+    draw = random.Random(4)
+    clock = [1_000_000.0]
+    decisions = Decisions()
+    state = SessionState()
+    sources: dict[str, ContentRange] = {}
+    going_on = derived(state, sources, decisions, clock)
+    parts = [Part("user", "go " * 20_000, "u")]
+    reasons: set[str] = set()
+    for number in range(24):
+        text = f"{number} {draw.random()} and more\n" * draw.choice([200, 900, 2_000])
+        arguments: dict[str, Any] = {"n": number}
+        if number % 3 == 1:
+            arguments["text"] = text
+            text = "ok"
+        elif number % 5 == 3 and decisions:
+            (one, *_) = decisions.since(0)
+            sources[sha256_of(text)] = ContentRange(item_id=one.item_id, path="/s/x", first_line=1, last_line=5)
+        parts.append(Part("call", arguments, ("c", number), f"c{number}", "Read"))
+        parts.append(Part("result", text, ("o", number), f"c{number}", "Read"))
+        again = derived(state, sources, decisions, clock)
+        for view in (going_on, again):
+            view.sent_at = clock[0]
+            view.update(parts)
+        clock[0] += 4_000.0 if number == 18 else 5.0
+        plan = going_on.transcript.plan()
+        assert again.transcript.plan().explain() == plan.explain(), f"call {number}"
+        decided = going_on.decision(plan).decided
+        decisions.take(decided)
+        state = fold(state, decided)
+        going_on.follow()
+        reasons |= {one.reason for one in decided}
+    assert {Why.SEEN, Why.EXPIRED} <= reasons

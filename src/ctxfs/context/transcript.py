@@ -274,8 +274,16 @@ class Transcript:
         self._position += 1
         self.tokens += item.token_count
 
-    def rewrite(self, items: Sequence[ContextItem], left: Collection[str]) -> None:
-        """Replace items by their new forms; ``left`` are the ids of the items that this evicted."""
+    def rewrite(
+        self,
+        items: Sequence[ContextItem],
+        left: Collection[str],
+        sizes: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Replace items by their new forms; ``left`` are the ids of the items that this evicted.
+
+        ``sizes``: the tokens of those that another text than their placeholder replaced.
+        """
         for item in items:
             self.tokens += item.token_count - self._items[item.id].token_count
             self._items[item.id] = item
@@ -285,7 +293,7 @@ class Transcript:
         shrinkable = {item.id: item for item in items if item.can_shrink}
         self._ephemeral.left(left, shrinkable)
         if self.economy is not None:
-            self.economy.left(left, shrinkable, {item.id: item.token_count for item in items if item.id in left})
+            self.economy.left(left, shrinkable, sizes)
         self._candidates.left(left, shrinkable)
         whole = {item.id for item in items if item.id in left and not isinstance(item.message, ToolMessage)}
         if self.economy is not None and whole:

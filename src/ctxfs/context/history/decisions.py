@@ -37,11 +37,12 @@ class Decisions:
         return self._log[number:]
 
     def take(self, decided: Iterable[Decided]) -> None:
-        """Take in decisions that are durable; if there are two about one part, the first one stays in force."""
+        """Take in decisions that are durable, also again; of two about one part, the first one stays in force."""
         for one in decided:
             key = key_of(one)
-            if self._by_key.setdefault(key, one) is not one:
+            if key in self._by_key:
                 continue
+            self._by_key[key] = one
             self._log.append(one)
             self._by_hash.setdefault((key.kind, key.sha256), one)
             if isinstance(one.content, str) and not one.content:

@@ -61,6 +61,11 @@ class _Change(NamedTuple):
     left: list[str]
     replaced: dict[int, Replacement]
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The tokens of the results in their new form: a preview is longer than their placeholder."""
+        return {item.id: item.token_count for item in self.items if item.id in self.left}
+
 
 @dataclass(slots=True)
 class _Derived:
@@ -287,7 +292,7 @@ class HistoryView:
             self._is_cold = any(needs_no_rewrite(one.reason) for _, one in decided)
             change = self._changed(decided)
             assert change is not None  # a call is one block before and after it
-            self.transcript.rewrite(change.items, change.left)
+            self.transcript.rewrite(change.items, change.left, change.sizes)
             self._is_cold = False
 
     def _slot(self, part: Part) -> Slot:
@@ -524,7 +529,7 @@ class HistoryView:
         if change is None:
             return False
         self._derived.replaced.update(change.replaced)
-        self.transcript.rewrite(change.items, change.left)
+        self.transcript.rewrite(change.items, change.left, change.sizes)
         self._derived.version = len(self.decisions)
         return True
 
