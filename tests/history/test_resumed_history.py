@@ -14,6 +14,7 @@ from ctxfs.context.history.view import HistoryView
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.economics.plans import Why
 from ctxfs.eviction.events import ContextEvent, Evicted
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages import CharsCounter, ContentRange, Usage
 from ctxfs.session.fingerprint import sha256_of
 from ctxfs.session.state import SessionState, fold
@@ -40,7 +41,12 @@ class Server:
 
     def opened(self) -> History:
         pricing = pricing_on(lambda: 0.0, parameters=EvictionParameters())  # the cache never expires
-        settings = {"pricing": pricing, "digest_tokens": 0, "window": None, **self.settings}
+        settings = {
+            "pricing": pricing,
+            "offload_policy": OffloadPolicy(digest_tokens=0),
+            "window": None,
+            **self.settings,
+        }
         return History("s", root_path=self.root, counter=CharsCounter(), on_event=self.told, **settings)
 
     def told(self, event: ContextEvent) -> None:
