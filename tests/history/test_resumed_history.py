@@ -17,6 +17,7 @@ from ctxfs.eviction.events import ContextEvent, Evicted
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages import CharsCounter, ContentRange, Usage
 from ctxfs.session.fingerprint import sha256_of
+from ctxfs.session.records import Decided
 from ctxfs.session.state import SessionState, fold
 from ctxfs.testing.pricing import pricing_on
 from ctxfs.tools import Materialize
@@ -160,3 +161,28 @@ def test_a_view_that_is_derived_again_plans_the_same() -> None:
         going_on.follow()
         reasons |= {one.reason for one in decided}
     assert {Why.SEEN, Why.EXPIRED} <= reasons
+
+
+def test_calls_of_a_reply_that_is_stored_as_one_item_are_not_one_item_to_the_planner() -> None:
+    arguments = [{"text": f"{n} " * 2_000} for n in range(2)]
+    decided = [
+        Decided(
+            kind="call",
+            call_id=f"c{n}",
+            sha256=sha256_of(given),
+            item_id="msg_9",
+            content={"text": "[Content offloaded]"},
+            tokens_before=1_000,
+            tokens=15,
+            reason="it does not fit the window",
+            replies_since=1,
+        )
+        for n, given in enumerate(arguments)
+    ]
+    view = derived(SessionState(), {}, Decisions(decided), [0.0])
+    calls = [Part("call", given, n, f"c{n}", "Write") for n, given in enumerate(arguments)]
+    view.update([Part("user", "go", "u"), *calls, Part("result", "ok", "r", "c0", "Write"), Part("reply", "so", "s")])
+    economy = view.transcript.economy
+    assert economy is not None
+    assert not list(economy.ledger.chain.newest_first())
+    assert economy.ledger.total_tokens == view.transcript.tokens

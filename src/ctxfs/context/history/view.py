@@ -4,7 +4,7 @@ The transcript is derived: appended parts are taken in, and after any other chan
 library's summary) it is derived again from the parts. Decisions survive that, since they are kept apart.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import inf
@@ -360,12 +360,13 @@ class HistoryView:
         blocks: list[Block] = []
         stays: list[int] = []
         seen: set[Key] = set()
-        gone: dict[int, Decided] = {}
+        gone: dict[str, tuple[int, Decided]] = {}
         for slot in slots:
             first = len(blocks)
             decided = self._decided(slot)
             if decided is not None and slot.key not in seen and self._was_whole(slot, decided):
-                gone[first] = decided
+                # The last resort stores a reply as one item: only one of its calls can have that id in the ledger.
+                gone.setdefault(decided.item_id, (first, decided))
             blocks += blocks_of(slot.part, slot.part.content if decided is None else decided.content)
             slot.blocks = (first, len(blocks))
             is_new = self._may_be_replaced(slot) and slot.key not in seen
@@ -379,7 +380,7 @@ class HistoryView:
             item = replace(item, trimmed=tuple(stays))
         entry = recorded_entry(item, known, rules)
         if gone:
-            entry = _with_arguments(entry, gone)
+            entry = _with_arguments(entry, gone.values())
         ledger_ids = {trim.block: trim.stored.id for trim in entry.options.trims}
         for slot in slots:
             assert slot.blocks is not None
@@ -541,10 +542,10 @@ class HistoryView:
             self._take(parts)
 
 
-def _with_arguments(entry: Entry, gone: Mapping[int, Decided]) -> Entry:
-    """The reply ``entry`` as long as it was with the arguments that were replaced, by their block."""
-    trims = [*entry.options.trims, *[trim_by(decided, entry.item, block) for block, decided in gone.items()]]
+def _with_arguments(entry: Entry, gone: Collection[tuple[int, Decided]]) -> Entry:
+    """The reply ``entry`` as long as it was with the arguments that were replaced, given with their block."""
+    trims = [*entry.options.trims, *[trim_by(decided, entry.item, block) for block, decided in gone]]
     trims.sort(key=lambda trim: trim.block)
-    saved = sum(decided.tokens_before - decided.tokens for decided in gone.values())
+    saved = sum(decided.tokens_before - decided.tokens for _, decided in gone)
     item = replace(entry.item, token_count=entry.item.token_count + saved)
     return replace(entry, item=item, options=replace(entry.options, trims=tuple(trims)))
