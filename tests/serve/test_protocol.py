@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ctxfs.adapters.serve.mcp import Call, Server, serve_stdio
+from ctxfs.adapters.serve.protocol import greet
 from ctxfs.errors import ToolError
 from ctxfs.tools.base import Tool, ToolResult
 
@@ -101,6 +102,23 @@ async def test_each_line_is_answered_until_the_input_ends() -> None:
     assert {json.loads(line)["id"] for line in outgoing.getvalue().splitlines()} == set(range(20))
 
 
+async def test_the_greeting_is_answered_before_there_is_a_server_and_as_by_one() -> None:
+    hello = json.dumps(request("initialize", protocolVersion="2025-06-18")).encode()
+    outgoing = io.BytesIO()
+    assert greet(io.BytesIO(hello + b"\nthe next line"), outgoing) == b""
+    assert outgoing.getvalue() == await SERVER.answer(hello)
+
+
+@pytest.mark.parametrize("line", [b"", b"\n", b"{\n", b"[]\n", json.dumps(request("ping")).encode()])
+async def test_a_line_that_is_no_greeting_is_left_to_the_server(line: bytes) -> None:
+    greeted = io.BytesIO()
+    first = greet(io.BytesIO(line), greeted)
+    assert (first, greeted.getvalue()) == (line, b"")
+    outgoing = io.BytesIO()
+    await serve_stdio(SERVER, io.BytesIO(), outgoing, first=first)
+    assert outgoing.getvalue() == (await SERVER.answer(line) if line.strip() else b"")
+
+
 class _Closed(io.BytesIO):
     def write(self, _: Any) -> int:
         raise BrokenPipeError
@@ -118,4 +136,5 @@ def test_a_server_imports_nothing_that_makes_it_start_late() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     slow = {"mcp", "mcp_types", "rich", "httpx", "httpx2", "starlette", "uvicorn", "tiktoken", "toktok"}
     assert not slow & set(loaded)
-    assert "ctxfs.context.history.history" not in loaded  # only the plug-in of Claude Code needs it
+    # The plug-in of Claude Code imports these once it has answered the greeting.
+    assert not {"pydantic", "sqlite3", "ctxfs.tools.retrieval", "ctxfs.context.history.history"} & set(loaded)

@@ -6,7 +6,7 @@ from typing import Annotated
 import anyio
 import typer
 
-from ctxfs.adapters.serve.mcp import reading_server, serve_stdio
+from ctxfs.adapters.serve.protocol import greet
 from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.options import PreviewAbove, Query, Root, StoreUrl
 from ctxfs.cli.session import SessionsAt, open_session, sessions_at, stores_of
@@ -55,16 +55,18 @@ def mcp(
         return
     if query:
         raise ConfigError("--query goes with a SESSION: the plug-in does not have it")
+    stores = stores_of(sessions_at(root, store, may_be_new=True))
+    first = greet()
     from ctxfs.adapters.serve.claude_code import plugin_at, serve  # noqa: PLC0415 - half of the time of a start
 
     plugin = plugin_at(
-        stores_of(sessions_at(root, store, may_be_new=True)),
-        os.environ.get(_CLAUDE_CODE_SESSION, ""),
-        preview_above_tokens=preview_above_tokens or None,
+        stores, os.environ.get(_CLAUDE_CODE_SESSION, ""), preview_above_tokens=preview_above_tokens or None
     )
-    anyio.run(serve, plugin)
+    anyio.run(serve, plugin, first)
 
 
 async def _serve(root: SessionsAt, session: str, query: bool) -> None:
+    from ctxfs.adapters.serve.mcp import reading_server, serve_stdio  # noqa: PLC0415 - the plug-in greets before
+
     async with open_session(root, session) as fs:
         await serve_stdio(reading_server(fs, query=query))

@@ -145,9 +145,9 @@ def plugin_at(
     return Plugin(histories, session_id, failures)
 
 
-async def serve(plugin: Plugin) -> None:
-    """Serve the plug-in over standard input and output until standard input ends."""
+async def serve(plugin: Plugin, first: bytes = b"") -> None:
+    """Serve the plug-in over standard input and output until standard input ends; ``first``: see ``serve_stdio``."""
     try:
-        await serve_stdio(Server(plugin.tools, plugin.run))
+        await serve_stdio(Server(plugin.tools, plugin.run), first=first)
     finally:
         plugin.histories.close()

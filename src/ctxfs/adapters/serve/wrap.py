@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 import anyio
 
-from ctxfs.adapters.serve.mcp import METHOD_NOT_FOUND, Call, Server, query_tool_of, shown
+from ctxfs.adapters.serve.mcp import Call, Server, query_tool_of, shown
+from ctxfs.adapters.serve.protocol import METHOD_NOT_FOUND
 from ctxfs.context.history.history import History
 from ctxfs.errors import CtxfsError
 from ctxfs.messages.names import session_name
