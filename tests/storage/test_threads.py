@@ -14,7 +14,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from ctxfs.storage import threads
-from ctxfs.storage.threads import begin, result_of, run_in_steps, run_to_completion, uninterrupted
+from ctxfs.storage.threads import answer_of, begin, result_of, run_in_steps, run_to_completion, uninterrupted
 from interrupting import Interrupt, interrupted_by, press_ctrl_c_on_trio
 from patience import HANGS_S
 
@@ -423,3 +423,21 @@ def test_an_interrupt_while_work_is_handed_over_does_not_keep_the_next_work_from
         monkeypatch.undo()
         threads._threads.cache_clear()  # noqa: SLF001
     assert len(said) >= 4
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("run", [run_in_steps, run_to_completion, answer_of])
+async def test_work_that_raises_stop_iteration_fails_as_a_coroutine_would(
+    run: Callable[[Callable[[], object]], Awaitable[object]],
+) -> None:
+    nothing = iter(())
+
+    @uninterrupted
+    async def work() -> None:
+        await run(lambda: next(nothing))
+
+    with anyio.fail_after(HANGS_S):
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await run(lambda: next(nothing))
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await work()

@@ -14,7 +14,7 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, suppress
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from functools import cache, partial, wraps
 from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -194,11 +194,11 @@ async def run_in_steps(func: Callable[[], T]) -> T:
     try:
         if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
             return await to_thread.run_sync(waiting.run, func, abandon_on_cancel=True)
-        steps = partial(copy_context().run, waiting.run, func)
         if _is_safe():  # nobody cancels it, and an interrupt must not leave it waiting for ever
-            return _result(*await _ended_thread(steps, threads=STEPPING_THREADS))
+            return _result(*await _ended_thread(partial(waiting.run, func), threads=STEPPING_THREADS))
         await checkpoint_if_cancelled()
-        return await asyncio.wrap_future(_threads(os.getpid(), STEPPING_THREADS).submit(steps))
+        steps = _threads(os.getpid(), STEPPING_THREADS).submit(_called, partial(waiting.run, func))
+        return await asyncio.wrap_future(steps)
     finally:
         waiting.end()
 
@@ -243,7 +243,7 @@ async def answer_of(func: Callable[[], T], *, returned: bool = False, patient: b
         left = asyncio.get_running_loop().create_future()
     if not patient and (_leaving.get() if _is_safe() else _is_leaving()):
         _wake(left)
-    work = _threads(os.getpid(), WAITING_THREADS).submit(func)
+    work = _threads(os.getpid(), WAITING_THREADS).submit(_called, func)
     cancelled = await _until_done(work, left, leave_s=LEAVE_S)
     if not work.done():
         if cancelled is None and not _is_safe():
@@ -404,9 +404,17 @@ def _run_as(work: "Future[T]", func: Callable[[], T]) -> None:
     if not work.set_running_or_notify_cancel():
         return
     try:
-        work.set_result(func())
+        work.set_result(_called(func))
     except BaseException as error:  # noqa: BLE001 - it belongs to whoever asks for the result
         work.set_exception(error)
+
+
+def _called(func: Callable[[], T]) -> T:
+    """Call ``func`` as a coroutine: its ``StopIteration`` becomes a ``RuntimeError``, since no future takes one."""
+    try:
+        return func()
+    except StopIteration as error:
+        raise RuntimeError("work in a thread raised StopIteration") from error
 
 
 def _number(*, waits: bool) -> int | None:
