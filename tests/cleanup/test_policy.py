@@ -263,6 +263,18 @@ async def test_tags_are_in_the_journal(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
+async def test_a_tag_leaves_its_session_as_old_as_it_was(tmp_path: Path) -> None:
+    await made(tmp_path, "old", "new")
+    journal = tmp_path / "old" / "journal.jsonl"
+    os.utime(journal, (1e9, 1e9))
+    for change in ({"add": ["x"]}, {"remove": ["x"]}):
+        await tag_session("old", root_path=tmp_path, **change)
+        assert (await anyio.Path(journal).stat()).st_mtime == 1e9
+    done = await forget(ForgetPolicy(keep_last=1), root_path=tmp_path)
+    assert [verdict.session_id for verdict in done.removed] == ["old"]
+
+
+@pytest.mark.anyio
 async def test_usage_by_session_tool_and_item(tmp_path: Path) -> None:
     async with ContextFileSystem("a", root_path=tmp_path) as fs:
         await fs.writer.store([tool_result(fs, "x" * 1_000, "one"), tool_result(fs, "x" * 5_000, "two", tool="Bash")])

@@ -1,6 +1,7 @@
 """Forget whole sessions: a plan is made, shown, and carried out; each session leaves a tombstone."""
 
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from ctxfs.session.cleanup.sharing import counted_once
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal_writer import Commit
 from ctxfs.session.records import SessionTagged
+from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import SessionStores, has_writer
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.storage.urls import STORE_IS_ROOT_PATH, resolved_stores
@@ -198,19 +200,28 @@ async def tag_session(
 ) -> tuple[str, ...]:
     """Add tags to a session, remove others, and return its tags; ``ForgetPolicy`` selects sessions by them.
 
+    In a directory, the session stays as old as it was: a tag is no use of it.
+
     Raises ``SessionLocked`` while another writer has it, ``SessionNotFound`` and ``WriteFailed``.
     """
-    # Opening for writing adds lines to the journal: a session that has these tags already stays as old as it was.
+    # Opening for writing adds lines to the journal: a session that has these tags already is not written to.
     async with ContextFileSystem(session_id, root_path=root_path, read_only=True) as reader:
         tags = tuple(sorted({*reader.state.tags, *add} - {*remove}))
         if tags == reader.state.tags:
             return tags
-    fs = ContextFileSystem(session_id, root_path=root_path)
+    stores = await resolved_stores(root_path)
+    journal = None if stores.directory is None else stores.directory / session_id / LOG_NAME
+    before = None if journal is None else await run_to_completion(journal.stat)
+    fs = ContextFileSystem(session_id, root_path=stores)
     await fs.open(create=False)
     try:
         tags = tuple(sorted({*fs.state.tags, *add} - {*remove}))
         if tags != fs.state.tags:
             await fs.writer.journal.commit(Commit(records=[SessionTagged(tags=tags)]))
-        return tags
     finally:
         await fs.close()
+    if journal is not None and before is not None:
+        # The age of a session is that of its journal, and `forget --keep-last` and `last` go by it.
+        times = (before.st_atime_ns, before.st_mtime_ns)
+        await run_to_completion(lambda: os.utime(journal, ns=times))
+    return tags
