@@ -415,7 +415,7 @@ def test_read_backs_are_given_for_each_kind(value: Any) -> None:
         ("arrival_tokens", "preview_above_tokens"),
         ("size_exponent", "by_size"),
         ("rent_share", "max_loss and cover"),
-        ("tool_inputs", "offload_policy=OffloadPolicy"),
+        ("tool_inputs", r"OffloadPolicy\(type_thresholds="),
         ("short_placeholders", "the layout"),
         ("horizon_growth", "nothing"),
     ],
@@ -426,6 +426,13 @@ def test_a_number_that_is_gone_is_refused_by_name_with_what_replaces_it(name: st
         EvictionParameters.from_mapping({name: 1})
     with pytest.raises(ConfigError, match=said):
         EvictionParameters(**{name: 1})  # type: ignore[arg-type]
+
+
+def test_a_journal_may_have_numbers_that_are_gone_and_none_of_a_later_version() -> None:
+    older = {**EvictionParameters(cover=2).to_mapping(), "tool_inputs": False, "short_placeholders": True, "caution": 3}
+    assert EvictionParameters.recorded(older) == EvictionParameters(cover=2)
+    with pytest.raises(ConfigError, match=r"^unknown parameters patience"):
+        EvictionParameters.recorded({"patience": 3})
 
 
 def test_a_parameter_that_is_not_known_is_named_and_so_are_those_that_are() -> None:

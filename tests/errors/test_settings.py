@@ -8,6 +8,7 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, History, OffloadPolicy, tool
 from ctxfs.agent import ChatAnthropic, ChatOpenAI, RetryPolicy
+from ctxfs.context import Histories
 from ctxfs.errors import ConfigError, ToolDefinitionError
 from ctxfs.eviction import Budget, EvictionPricing, Rule, SelectiveCompaction, Strategy, Window
 from ctxfs.eviction.economics.economy import ModelPricing
@@ -124,8 +125,14 @@ NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
     (Window, {"budget": None, "summarize": quota}, "a Window without a budget sets no limit"),
     (
         Context,
-        {"window": None, "pricing": None, "keep_recent": {"a": 1}, "offload_policy": OffloadPolicy()},
-        "offload_policy has no effect",
+        {
+            "window": None,
+            "pricing": None,
+            "preview_above_tokens": None,
+            "keep_recent": {"a": 1},
+            "offload_policy": OffloadPolicy(),
+        },
+        r"^offload_policy \(or an agent's offload_token_threshold\) has no effect: window, pricing, previews",
     ),
 ]
 
@@ -185,6 +192,17 @@ def test_a_number_for_ephemeral_tools_may_find_none_and_says_so(tools: list[Tool
         AgentConfig(ephemeral_keep_recent=2, tools=tools)
 
 
+def test_a_threshold_that_nothing_asks_is_refused_by_its_own_name() -> None:
+    config = AgentConfig(window=None, pricing=None, preview_above_tokens=None, offload_token_threshold=500)
+    with pytest.raises(ConfigError, match="offload_token_threshold"):
+        Agent(ScriptedModel([]), config)
+
+
+def test_a_policy_that_only_previews_ask_is_taken() -> None:
+    large_only = OffloadPolicy(type_thresholds={"tool_result": 20_000})
+    assert Context(window=None, pricing=None, offload_policy=large_only).items == ()
+
+
 def test_what_the_main_switch_turns_off_is_taken(tmp_path: Path) -> None:
     AgentConfig(offload_enabled=False, materialize=Materialize(), pricing=None, on_close=prune_session)
     AgentConfig(offload_enabled=False, materialize=ToolResultOffload(), tools=[named("a", 1)])
@@ -204,7 +222,7 @@ GONE: list[tuple[type, str, str]] = [
     (RetryPolicy, "sleep", "base_delay_s=0 waits only where the provider asks for it"),
     (ChatAnthropic, "sleep", "base_delay_s=0"),
     (ChatAnthropic, "thinking", 'give options={"thinking"'),
-    (History, "idle_s", "not used for five minutes"),
+    (Histories, "idle_s", "not used for five minutes is closed.* max_open"),
     (EvictionPricing, "clock", "its method now"),
     (Context, "overhead_tokens", "context.overhead_tokens = ... sets it"),
     (History, "lease_wait_s", "40 outside of a directory"),

@@ -1,5 +1,6 @@
 """``explain`` as a function: what ``ctxfs explain`` prints, as a value, of a session that is open in any way."""
 
+from dataclasses import replace
 from math import log
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from ctxfs.eviction import EvictionPricing
 from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.lab import ExplainedItem, Explanation, explain
-from ctxfs.messages import ContentRange, Prices, Usage
+from ctxfs.messages import ContentRange, Layout, Prices, Usage
 from ctxfs.messages.rates import planning_prices
+from ctxfs.session.records import EvictionSet
+from ctxfs.session.timeline.effect import DEFAULT_RULES
 from ctxfs.testing.pricing import pricing_on
 
 pytestmark = pytest.mark.anyio
@@ -48,6 +51,42 @@ async def test_it_says_why_the_preview_of_an_item_left_too(tmp_path: Path) -> No
     previewed = "previewed: over 8,000 tokens (setting: preview_above_tokens)"
     assert why["call_0"] == f"{previewed}; then bash keeps its last 1 (setting: keep_recent)"
     assert why["call_2"] == previewed
+
+
+def _older_rules(**gone: object) -> EvictionSet:
+    """As a version wrote them whose planner had more numbers."""
+    return replace(DEFAULT_RULES, parameters={**EvictionParameters().to_mapping(), **gone})
+
+
+async def test_a_journal_that_has_numbers_which_are_gone_is_explained(tmp_path: Path) -> None:
+    async with ContextFileSystem("old", root_path=tmp_path) as fs:
+        await fs.writer.record_eviction(_older_rules(tool_inputs=True, short_placeholders=False))
+    explained = await reopened(tmp_path, "old", read_only=True)
+    assert (explained.items, explained.next.offloads) == ((), ())
+
+
+async def test_what_goes_next_has_the_placeholders_of_an_agent_that_reads_by_itself(tmp_path: Path) -> None:
+    own = [{"name": "Read", "description": "Opens any file.", "input_schema": {"type": "object"}}]
+    layout = Layout("envelope", compress_from_chars=0)
+    fs = ContextFileSystem("own", root_path=tmp_path, layout=layout)
+    async with Context(fs=fs, pricing=None, window=None, preview_above_tokens=None) as context:
+        context.tools = own
+        await context.add({"role": "user", "content": "do it"})
+        for number in range(40):
+            text = f"{number} {LARGE}" if number < 6 else "ok"
+            await context.add(
+                {"role": "assistant", "content": [_call(f"call_{number}", "bash")]},
+                {"role": "user", "content": [_result(f"call_{number}", text)]},
+            )
+            await context.messages()
+    fs = ContextFileSystem("own", root_path=tmp_path, layout=layout)
+    resumed = Context(fs=fs, window=None, preview_above_tokens=None)
+    resumed.tools = own
+    async with resumed:
+        expected = [(step.item_id, step.tokens_after) for step in resumed.plan().offloads]
+    explained = await reopened(tmp_path, "own", read_only=True)
+    assert expected
+    assert [(step.item_id, step.tokens_after) for step in explained.next.offloads] == expected
 
 
 async def test_it_says_of_each_item_where_it_is_and_why(tmp_path: Path) -> None:

@@ -21,6 +21,11 @@ class Readers:
     reader: str | None
     is_ours: bool
 
+    @property
+    def by_path(self) -> bool:
+        """Whether placeholders name files by their paths: no tool of ctxfs opens them by short names."""
+        return self.reader is None or not self.is_ours
+
     def why_not(self, *, has_files: bool, compresses: bool) -> str | None:
         """Why the model cannot open what placeholders name, as one says to a user; None: it can."""
         if self.reader is None:

@@ -69,11 +69,14 @@ class ContextSettings:
         priced = priced_at(self.model, self.pricing)
         policy = self.offload_policy or OffloadPolicy()
         guard = WindowGuard.of(as_window(self.window), self.model, policy)
-        asked = (guard.budget, priced, self.eager)
+        asked = (guard.budget, priced, self.eager, self.preview_above_tokens)
         describes = self.keep_recent and policy.digest_tokens != DEFAULT_DIGEST_TOKENS
         is_asked = describes or policy.repeats or any(rule is not None for rule in asked)
         if self.offload_policy is not None and self.offload_enabled and not is_asked:
-            raise ConfigError("offload_policy has no effect: window, pricing and eager, which ask it, are off")
+            raise ConfigError(
+                "offload_policy (or an agent's offload_token_threshold) has no effect: window, pricing, previews and "
+                "eager, which ask it, are off"
+            )
         if self.eager is not None:
             check_results_may_leave("eager", policy)
         check_preview(self.preview_above_tokens, policy, decides="" if self.eager is None else "eager")
@@ -102,7 +105,7 @@ class ContextSettings:
             policy=self.policy,
             eager=eager,
             reader=readers.reader,
-            by_path=readers.reader is None or not readers.is_ours,
+            by_path=readers.by_path,
             pins=self.pins,
         )
 

@@ -53,7 +53,6 @@ _log = logging.getLogger("ctxfs.context")
         "store": STORE_IS_ROOT_PATH,
         "lease_wait_s": "it waits 10 seconds for another process, and 40 outside of a directory",
         "clock": "seconds of the computer count",
-        "idle_s": "Histories closes a history that was not used for five minutes",
         "offload_token_threshold": "give offload_policy=OffloadPolicy(token_threshold=...)",
         "compress_from_chars": "give layout=Layout('text', compress_from_chars=...)",
         "digest_tokens": "give offload_policy=OffloadPolicy(digest_tokens=...)",

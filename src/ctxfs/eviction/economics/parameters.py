@@ -31,7 +31,7 @@ _REPLACED: Final[Mapping[str, str]] = MappingProxyType(
     | dict.fromkeys(("page_tokens", "read_back_output_tokens"), "nothing: they are the reading tool's own")
     | dict.fromkeys(("digest_share", "digest_identifiers"), "digest_tokens of OffloadPolicy")
     | {"size_exponent": "by_size", "arrival_tokens": "preview_above_tokens of the context"}
-    | {"tool_inputs": "offload_policy=OffloadPolicy(type_enabled={'tool_input': False})"}
+    | {"tool_inputs": "OffloadPolicy(type_thresholds={'tool_input': 1_000_000}): only a full window goes past it"}
     | {"short_placeholders": "the layout: with 'text', whose files any tool reads, placeholders have paths"}
 )
 """What replaces a number that is no longer one."""
@@ -87,6 +87,15 @@ class EvictionParameters:
         """All parameters as ``from_mapping`` reads them."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         return plain | {"read_backs": {kind.value: rate for kind, rate in self.read_backs.items()}}
+
+    @classmethod
+    def recorded(cls, values: Mapping[str, Any]) -> "EvictionParameters":
+        """Read the parameters of a journal: it may be older, so numbers that are gone are left out.
+
+        Raises:
+            ConfigError: a name that no version before this one had, or a value that cannot work.
+        """
+        return cls.from_mapping({name: value for name, value in values.items() if name not in _REPLACED})
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> "EvictionParameters":

@@ -8,6 +8,7 @@ from math import isinf
 import anyio.to_thread
 
 from ctxfs.context.entry import EntryRules, Known
+from ctxfs.context.readers import ASSUMED, readers_in
 from ctxfs.context.repair import repaired
 from ctxfs.context.replayed import resume
 from ctxfs.context.transcript import Transcript
@@ -170,12 +171,17 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet) -> tuple[Plan, dict[s
     policy = OffloadPolicy.from_mapping(rules.policy or {}, digest_tokens=rules.digest_tokens)
     economy = _economy(rules)
     transcript = Transcript(rules.keep_recent, fs.base, economy=economy, policy=policy)
+    sent = fs.state.request
+    tools = None if sent is None else fs.state.tools.get(sent.tools)
+    readers = ASSUMED if tools is None else readers_in(tools)
     entry_rules = EntryRules(
         counter=counter,
         base=fs.base,
         by_price=economy is not None,
         exact=frozenset(rules.keep_recent),
         policy=policy,
+        reader=readers.reader,
+        by_path=readers.by_path,
     )
 
     def plan() -> tuple[Plan, dict[str, EvictionDecision]]:
@@ -199,7 +205,7 @@ def _economy(rules: EvictionSet) -> ModelPricing | None:
     if rules.parameters is None:
         return None
     return ModelPricing(
-        parameters=EvictionParameters.from_mapping(rules.parameters),
+        parameters=EvictionParameters.recorded(rules.parameters),
         terms=CacheTerms(rates=recorded_rates(rules) or ANTHROPIC_RATES, ttl_s=rules.ttl_s),
     )
 
@@ -339,7 +345,7 @@ class _Figures:
     def __init__(self, rules: EvictionSet, records: Sequence[Record], lives: Lives, costs: Account) -> None:
         self._costs = costs
         self._rates = recorded_rates(rules) or ANTHROPIC_RATES
-        self._parameters = None if rules.parameters is None else EvictionParameters.from_mapping(rules.parameters)
+        self._parameters = None if rules.parameters is None else EvictionParameters.recorded(rules.parameters)
         self._came: dict[str, int] = {}
         self._programs: dict[str, str] = {}  # by the item of a result: what its call ran in a shell, or ""
         calls: dict[str, str] = {}
