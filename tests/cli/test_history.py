@@ -65,6 +65,16 @@ def test_explain_says_why_and_what_that_saved(ctxfs: Run) -> None:
     assert explained["context_tokens"] > 1_000
 
 
+def test_explain_claims_nothing_of_read_backs_that_are_not_recorded(ctxfs: Run) -> None:
+    with_all, of_one = ctxfs("explain", "s"), ctxfs("explain", "s", "c0")
+    assert "without read-backs, which are not recorded: the loop has its messages; net " in with_all
+    assert "on 0 read-backs" not in with_all
+    assert "read back since then: not recorded: the loop has its messages" in of_one
+    explained = json.loads(ctxfs("explain", "s", "--json"))
+    assert [item["read_backs"] for item in explained["items"]] == [None, None]
+    assert (explained["effect"]["read_backs"], explained["effect"]["reading_back"]) == (None, None)
+
+
 def test_show_and_diff_say_that_a_framework_owns_the_messages(ctxfs: Run, tmp_path: Path) -> None:
     for arguments in (("show", "s"), ("show", "s", "--call", "2"), ("diff", "s", "1")):
         assert "not recorded: the messages: a framework owns them" in ctxfs(*arguments)

@@ -1,5 +1,7 @@
 """What all evictions of a session together saved and cost."""
 
+from dataclasses import replace
+
 import pytest
 
 from ctxfs.errors import ConfigError
@@ -34,6 +36,12 @@ def test_what_was_saved_less_what_it_cost() -> None:
     assert [found.saved, found.rewriting] == pytest.approx([200, 345])
     assert found.net == pytest.approx(-145)
     assert found.net_usd == pytest.approx(-145 * 10 / 1e6)
+
+
+def test_read_backs_that_are_not_recorded_are_not_none_of_them() -> None:
+    found = effect(replace(costs(), is_elsewhere=True), RATES)
+    assert (found.read_backs, found.reading_back) == (None, None)
+    assert found.net == pytest.approx(found.saved - found.rewriting)
 
 
 def test_nothing_is_compared_with_a_session_that_would_not_have_fitted_the_window() -> None:

@@ -19,6 +19,7 @@ from ctxfs.messages.items import ItemType
 from ctxfs.messages.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade, Decided, ItemAdded, RequestSent, ToolsDefined
+from ctxfs.session.timeline.costs import account
 from ctxfs.session.timeline.reading import past_request, read_timeline
 from ctxfs.session.timeline.timeline import Timeline
 from ctxfs.storage import MemoryStore
@@ -287,6 +288,10 @@ def test_in_a_history_of_a_framework_the_decisions_are_known_and_the_messages_ar
     assert "a framework owns them" in request.not_recorded[0]
     assert timeline.history("c1") == (left,)
     assert timeline.history("c2") == ()
+    assert account([decided]).is_elsewhere
+    assert account(calls).is_elsewhere
+    assert not account([]).is_elsewhere
+    assert not account([ItemAdded(item=make_item("msg_001", AssistantMessage("fine"))), *calls]).is_elsewhere
 
 
 def test_a_second_bill_of_one_reply_is_not_a_call() -> None:

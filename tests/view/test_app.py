@@ -430,6 +430,11 @@ def test_a_session_of_a_framework_shows_what_was_replaced(tmp_path: Path) -> Non
         assert "What was replaced in the request" in page
         assert "[Content offloaded]" in page
         assert "read c1" in page
+        assert "Read-backs are not recorded: the loop has its messages." in page
+        assert '<dt>Read back</dt><dd><span class="text">not recorded</span>' in page
+        assert "it is not recorded here, since the loop has its messages" in page
+        for wrong in ("never read it back", "never needed again", "and without reading back"):
+            assert wrong not in page
         assert "as it was sent" not in page
 
 

@@ -316,7 +316,7 @@ def _figures(run: _Run, result: _Result) -> Group:
             f"; without ctxfs it would hold {last.without:,}.",
         ),
         Text(
-            f"{plural(did.evictions, 'result')} left the context; {plural(did.read_backs, 'read-back')} from the "
+            f"{plural(did.evictions, 'result')} left the context; {plural(did.read_backs or 0, 'read-back')} from the "
             f"files. {_stored(result)}"
         ),
         *(Text(for_terminal(failure), style="red") for failure in dict.fromkeys(run.failures)),

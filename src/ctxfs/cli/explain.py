@@ -27,6 +27,7 @@ from ctxfs.lab.shadow import COLUMNS, shadow_figures
 from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Shadowed
+from ctxfs.session.timeline.request import READ_BACKS_ELSEWHERE
 from ctxfs.text import figures
 
 _Session = Annotated[
@@ -195,7 +196,8 @@ def _since_it_left(item: ExplainedItem) -> list[str]:
     saved = f"{calls} since then would each have carried {item.tokens_freed or 0:,} tokens more: "
     saved += f"saved about the price of {item.saved or 0:,.0f} uncached input tokens"
     rewriting = f"its share of caching again what followed it: about {item.rewriting or 0:,.0f} input tokens"
-    read_backs = f"read back since then: {item.read_backs or 'never'}"
+    how_often = READ_BACKS_ELSEWHERE if item.read_backs is None else item.read_backs or "never"
+    read_backs = f"read back since then: {how_often}"
     if item.read_backs_expected is not None:
         read_backs += f"; expected of such an item in as many calls: {item.read_backs_expected:,.1f} times"
     return [saved, rewriting, read_backs]
@@ -261,11 +263,14 @@ def _summary(explained: Explanation) -> list[str]:
     now = "the last request, as counted here" if is_elsewhere else "now"
     lines.append(f"{now}: {explained.context_tokens:,} tokens after {replies}; evicted next: {goes_next}")
     if did.evictions:
+        if did.read_backs is None:
+            reading_back = f"without read-backs, which are {READ_BACKS_ELSEWHERE}"
+        else:
+            reading_back = f"{did.reading_back:,.0f} on {plural(did.read_backs, 'read-back')}"
         lines.append(
             f"{plural(did.evictions, 'eviction')} freed {did.tokens_freed:,} tokens: about the price of "
             f"{did.saved:,.0f} uncached input tokens saved since, {did.rewriting:,.0f} spent on rewriting, "
-            f"{did.reading_back:,.0f} on {plural(did.read_backs, 'read-back')}; net {did.net:,.0f}"
-            f"{_dollars(did.net_usd)}"
+            f"{reading_back}; net {did.net:,.0f}{_dollars(did.net_usd)}"
         )
     if did.too_long_from is not None:
         paid = "" if billed.usd is None else f"{figures.usd(billed.usd)} paid; "

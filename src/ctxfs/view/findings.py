@@ -188,7 +188,7 @@ def _never_read(activity: Activity) -> Iterator[Finding]:
         for life in activity.items.values()
         if life.left is not None and life.left.is_eviction and not life.read_backs
     ]
-    if unread:
+    if unread and not activity.account.is_elsewhere:
         unread.sort(key=lambda life: -(life.tokens or 0))
         were = "was" if len(unread) == 1 else "were"
         yield Finding(

@@ -186,6 +186,7 @@ class ItemPanel:
         pattern: the pattern that was searched for.
         problem: why the content cannot be shown; empty: it can.
         worth: what each of its evictions was worth, by the call that followed it.
+        is_elsewhere: somebody else owns the messages, so read-backs are not recorded.
     """
 
     life: ItemLife
@@ -198,6 +199,7 @@ class ItemPanel:
     pattern: str = ""
     problem: str = ""
     worth: Mapping[int, Worth] = field(default_factory=dict)
+    is_elsewhere: bool = False
 
 
 HOWS = ("full", "tail", "grep", "placeholder")
@@ -236,6 +238,7 @@ async def item_panel(opened: OpenSession, query: Mapping[str, str]) -> ItemPanel
         pattern=query.get("find", ""),
         problem=problem,
         worth={e.call: worth(opened.activity, life, e) for e in life.events if e.kind is EventKind.EVICTED},
+        is_elsewhere=opened.activity.account.is_elsewhere,
     )
 
 

@@ -57,7 +57,8 @@ class ExplainedItem:
 
     Costs are in uncached input tokens, as estimated from token counts. Of an item that was evicted: ``tokens_freed``:
     what each call since carried less; ``saved``: what that saved; ``rewriting``: its share of what caching again cost;
-    ``read_backs`` since then, and ``read_backs_expected`` in as many calls. Of one that could be: what a call pays to
+    ``read_backs`` since then, and ``read_backs_expected`` in as many calls; the first is None also where somebody else
+    owns the messages, so that they are not recorded. Of one that could be: what a call pays to
     keep it, ``rent``, and what its absence would be expected to cost one, ``risk``. None: not of this item, or unknown.
     """
 
@@ -389,7 +390,7 @@ class _Figures:
             tokens_freed=departure.tokens_freed,
             saved=saved,
             rewriting=(rates.write - rates.read) * rewritten * share,
-            read_backs=len(read_backs),
+            read_backs=None if self._costs.is_elsewhere else len(read_backs),
             read_backs_expected=self._expected(item, departure, calls),
         )
 

@@ -55,14 +55,15 @@ class Account:
     """A session's evictions and what became of them.
 
     ``departures``: what is out of the context. ``requests``: the requests that the model replied to. ``read_backs`` are
-    the lines that the model came back for, with their tokens. ``calls`` are the billed ones. Costs are in units of one
-    uncached input token.
+    the lines that the model came back for, with their tokens. ``calls`` are the billed ones. ``is_elsewhere``: somebody
+    else owns the messages, so read-backs are not recorded. Costs are in units of one uncached input token.
     """
 
     departures: tuple[Departure, ...] = ()
     requests: tuple[Call, ...] = ()
     read_backs: tuple[ReadBack, ...] = ()
     calls: tuple[CallMade, ...] = ()
+    is_elsewhere: bool = False
 
     @property
     def replies(self) -> int:
@@ -155,6 +156,7 @@ def account_of(lives: Lives) -> Account:
             if change.what == "added" and change.source is not None
         ),
         calls=tuple(lives.state.calls),
+        is_elsewhere=lives.is_elsewhere,
     )
 
 

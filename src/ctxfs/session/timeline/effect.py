@@ -28,7 +28,8 @@ class Effect:
     """What eviction did: how often it happened, and what it saved and cost in uncached input tokens.
 
     ``saved``: what the calls since did not have to read. ``rewriting``: what writing the cache again cost.
-    ``reading_back``: what the lines cost that were read back. ``net`` is what is left of ``saved``. ``net_usd`` None:
+    ``reading_back``: what the lines cost that were read back; it and ``read_backs`` are None where they are not
+    recorded, since somebody else owns the messages. ``net`` is what is left of ``saved``. ``net_usd`` None:
     the prices of the model are not known. ``too_long_from``: the first call whose context would not have fitted the
     window without eviction; ``saved``, ``rewriting``, ``reading_back`` and ``net`` then count the calls before it only,
     since the session could not have gone on. None: all calls would have fitted.
@@ -38,8 +39,8 @@ class Effect:
     tokens_freed: int
     saved: float
     rewriting: float
-    read_backs: int
-    reading_back: float
+    read_backs: int | None
+    reading_back: float | None
     net: float
     net_usd: float | None
     too_long_from: int | None = None
@@ -67,8 +68,8 @@ def effect(costs: Account, rules: EvictionSet | None, *, prices: Prices | None =
         tokens_freed=sum(departure.tokens_freed for departure in costs.departures),
         saved=saved,
         rewriting=rewriting,
-        read_backs=len(costs.read_backs),
-        reading_back=reading_back,
+        read_backs=None if costs.is_elsewhere else len(costs.read_backs),
+        reading_back=None if costs.is_elsewhere else reading_back,
         net=net,
         net_usd=net * listed.input / _MILLION if listed else None,
         too_long_from=costs.too_long_from(window_tokens),

@@ -329,6 +329,11 @@ class Lives:
         self._called(call)
         return call
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether somebody else owns the messages: no read-back is recorded, since its result is one of them."""
+        return not self._has_items and bool(self.calls or self.state.decisions)
+
     def _billed_only(self, bill: CallMade) -> Call:
         """A call on a history that a framework owns: its reply is not here."""
         last = self.calls[-1].tokens if self.calls else 0

@@ -12,6 +12,9 @@ from ctxfs.messages.serialize import to_messages_body
 MESSAGES_ELSEWHERE: Final = "the messages: a framework owns them, and the session has the decisions only"
 """What is not recorded about each request where a framework owns the history."""
 
+READ_BACKS_ELSEWHERE: Final = "not recorded: the loop has its messages"
+"""What is known about read-backs there."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastRequest:
