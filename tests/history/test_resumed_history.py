@@ -1,12 +1,16 @@
 """A history that is resumed at each call plans as one that goes on: its decisions say what the planner knew."""
 
 import random
+import sys
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
+from ctxfs.context.history import view as view_module
 from ctxfs.context.history.decisions import Decisions
 from ctxfs.context.history.history import History
 from ctxfs.context.history.parts import Edits, Part
@@ -17,7 +21,7 @@ from ctxfs.eviction.events import ContextEvent, Evicted
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages import CharsCounter, ContentRange, Usage
 from ctxfs.session.fingerprint import sha256_of
-from ctxfs.session.records import Decided
+from ctxfs.session.records import CallMade, Decided
 from ctxfs.session.state import SessionState, fold
 from ctxfs.testing.pricing import pricing_on
 from ctxfs.tools import Materialize
@@ -186,3 +190,89 @@ def test_calls_of_a_reply_that_is_stored_as_one_item_are_not_one_item_to_the_pla
     assert economy is not None
     assert not list(economy.ledger.chain.newest_first())
     assert economy.ledger.total_tokens == view.transcript.tokens
+
+
+def gone(number: int, text: str, **changes: Any) -> Decided:
+    values: dict[str, Any] = {
+        "kind": "result",
+        "call_id": f"c{number}",
+        "sha256": sha256_of(text),
+        "item_id": f"c{number}",
+        "content": "[gone]",
+        "tokens_before": CharsCounter().count(text),
+        "tokens": 40,
+        "reason": "it pays",
+    }
+    return Decided(**{**values, **changes})
+
+
+def read(number: int, text: str) -> list[Part]:
+    return [
+        Part("call", {"n": number}, ("c", number), f"c{number}", "Read"),
+        Part("result", text, ("o", number), f"c{number}", "Read"),
+    ]
+
+
+@pytest.mark.parametrize(("replies_since", "saves"), [(0, False), (1, True)])
+def test_a_part_that_was_sent_nobody_noted_how_often_saves_nothing(replies_since: int, saves: bool) -> None:
+    texts = [f"{n} and more\n" * 900 for n in range(6)]
+    decided = [gone(n, text, sent=True, replies_since=replies_since) for n, text in enumerate(texts)]
+    view = derived(SessionState(), {}, Decisions(decided), [0.0])
+    view.update([Part("user", "go " * 20_000, "u"), *[part for n, text in enumerate(texts) for part in read(n, text)]])
+    economy = view.transcript.economy
+    assert economy is not None
+    assert economy.ledger.total_tokens == view.transcript.tokens
+    assert (economy.ledger.saved != 0) == saves
+
+
+def lines_of_a_resume(calls: int) -> int:
+    """How many lines of the view run when each of ``calls`` results has left long after it came, each at a reply."""
+    texts = [f"{n} and more\n" * 100 for n in range(calls)]
+    decided = [gone(n, text, replies_since=(calls - n) // 2 or 1) for n, text in enumerate(texts)]
+    view = derived(SessionState(), {}, Decisions(decided), [0.0])
+    parts = [Part("user", "go", "u"), *[part for n, text in enumerate(texts) for part in read(n, text)]]
+    count = 0
+
+    def line(_: FrameType, event: str, __: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return line
+
+    def call(frame: FrameType, _: str, __: Any) -> Any:
+        return line if frame.f_code.co_filename == view_module.__file__ else None
+
+    before = sys.gettrace()
+    sys.settrace(call)
+    try:
+        view.update(parts)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.no_cover  # this is another tracer
+def test_a_reply_looks_only_at_what_left_before_it() -> None:
+    first, second = [more - less for less, more in pairwise(map(lines_of_a_resume, (25, 50, 100)))]
+    assert second < 2.1 * first
+
+
+@pytest.mark.parametrize(("which", "misses"), [("own", 1), ("of a branch", 0), ("uncounted", 0)])
+def test_only_a_bill_that_counted_this_history_is_that_of_its_reply(which: str, misses: int) -> None:
+    beside = 700
+    parts = [Part("user", "go " * 20_000, "u")]
+    view = derived(SessionState(), {}, Decisions(), [0.0])
+    for number in range(3):
+        view.update(parts)
+        counted = view.transcript.tokens + beside
+        missed = number == 2
+        if missed and which != "own":
+            counted = 0 if which == "uncounted" else 900
+        usage = Usage(cache_read_input_tokens=0 if missed else counted, cache_creation_input_tokens=counted or 900)
+        view.bills.append(CallMade(number=number + 1, usage=usage, model="m", counted_tokens=counted))
+        parts += read(number, f"{number} and more\n" * 200)
+    again = derived(SessionState(), {}, Decisions(), [0.0])
+    again.bills += view.bills
+    again.update(parts)
+    economy = again.transcript.economy
+    assert economy is not None
+    assert economy.ledger.misses == misses

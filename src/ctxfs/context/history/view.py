@@ -252,20 +252,33 @@ class HistoryView:
         bills: Sequence[CallMade] = ()
         if not self._derived.replies and len(self.bills) == sum(slots[0].part.kind in SAID for slots in groups):
             bills = self.bills  # each reply's own; after a retry or a rewind nobody knows whose a bill is
+        beside: int | None = None
         self._taking = True
         try:
             for slots in groups:
                 if slots[0].part.kind in SAID:
-                    self._leave([count for count in self._derived.due if count <= self._derived.replies])
+                    self._leave(self._derived.replies)
                     if bills:
-                        self.transcript.billed(bills[self._derived.replies].usage)
+                        beside = self._billed_then(bills[self._derived.replies], beside)
                 self._enter(slots)
-            self._leave(self._derived.due)
+            for count in sorted(self._derived.due):
+                self._leave(count)
         except BaseException:
             self._reset()
             raise
         finally:
             self._taking = False
+
+    def _billed_then(self, bill: CallMade, before: int | None) -> int:
+        """Take in ``bill`` if the reply that comes next is surely its own; return what it counted beside the parts.
+
+        A bill does not say of which branch it is: but beside its parts, a history has what it had at the reply
+        ``before``. None: this is the first reply, before which nothing is cached that could be missed.
+        """
+        beside = bill.counted_tokens - self.transcript.tokens
+        if beside >= 0 and before in {None, beside}:
+            self.transcript.billed(bill.usage)
+        return beside
 
     # A part that was replaced enters whole, and is replaced before the reply that followed the decision. So the planner
     # knows of a history that is derived again what it knew of the one that went on: what was saved, and what may still
@@ -281,19 +294,19 @@ class HistoryView:
             and slot.key not in derived.keys
             and (slot.key.sha256 in self.sources or decided.item_id not in derived.allocated)
             and decided.reason != BY_ANOTHER_LIBRARY
+            and (decided.replies_since > 0 or not decided.sent)  # else a journal from before it was noted
             and decided.tokens_before - decided.tokens >= LEAST_SAVED_TOKENS
             and self.settings.policy.allows(item_type, decided.tokens_before)
         )
 
-    def _leave(self, counts: Iterable[int]) -> None:
+    def _leave(self, count: int) -> None:
         """Replace the parts that were replaced when the history had so many replies."""
-        for count in sorted(counts):
-            decided = self._derived.due.pop(count)
-            self._is_cold = any(needs_no_rewrite(one.reason) for _, one in decided)
-            change = self._changed(decided)
-            assert change is not None  # a call is one block before and after it
-            self.transcript.rewrite(change.items, change.left, change.sizes)
-            self._is_cold = False
+        decided = self._derived.due.pop(count, ())
+        self._is_cold = any(needs_no_rewrite(one.reason) for _, one in decided)
+        change = self._changed(decided)
+        assert change is not None  # a call is one block before and after it
+        self.transcript.rewrite(change.items, change.left, change.sizes)
+        self._is_cold = False
 
     def _slot(self, part: Part) -> Slot:
         content = plain_content(part)
@@ -323,7 +336,8 @@ class HistoryView:
             if slot.original:
                 derived.replaced[number] = decided.content
             if slot.ledger_id:
-                derived.due.setdefault(slot.replies_before + decided.replies_since, []).append((number, decided))
+                count = derived.replies + max(decided.replies_since, is_reply)  # the next reply looks at its own alone
+                derived.due.setdefault(count, []).append((number, decided))
         derived.slots += slots
         derived.ends.append(len(derived.slots) - 1)
         if is_reply:
