@@ -147,6 +147,24 @@ def test_gemini_cli(work: Path) -> None:
     assert_read_back(in_contents(last), said)
 
 
+def test_goose(work: Path) -> None:
+    """It needs to be told its provider and its model; its key is that of the environment."""
+
+    def turn(body: dict[str, Any]) -> Any:
+        if "shell" not in [tool.get("name") for tool in body.get("tools", ())]:
+            return "A title"
+        command = next_step(work, in_messages(body))
+        return "done" if command is None else [ToolCall("shell", {"command": command})]
+
+    with MessagesServer([turn] * 20) as server:
+        keys = {"ANTHROPIC_API_KEY": "any", "ANTHROPIC_BASE_URL": server.url}
+        chosen = {"GOOSE_PROVIDER": "anthropic", "GOOSE_MODEL": "claude-sonnet-4-5"}
+        said = printed_by(work, "shell", "goose", "run", "--no-session", "-t", "Read the logs.", **keys, **chosen)
+    assert server.refusals == []
+    [*_, last] = [body for body in server.requests if in_messages(body)]
+    assert_read_back(in_messages(last), said)
+
+
 def test_cline(work: Path) -> None:
     """It reads its base URL from its settings, which a shell behind the proxy writes."""
 

@@ -136,6 +136,7 @@ def test_a_base_url_may_end_with_the_version(tmp_path: Path, servers: Any, base:
         (["/usr/bin/codex.exe", "-m", "gpt-5"], 1),
         (["npx", "-y", "@openai/codex@0.169.0", "exec"], 3),
         (["npx", "codex", "exec"], 2),
+        (["npx", "-y", "-p", "@openai/codex", "codex", "exec"], 5),
     ],
 )
 def test_codex_is_told_by_a_setting(command: list[str], after: int) -> None:

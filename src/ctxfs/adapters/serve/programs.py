@@ -37,11 +37,15 @@ PACKAGES: Mapping[str, str] = {
     "opencode-ai": "opencode",
     "@google/gemini-cli": "gemini",
     "cline": "cline",
+    "@aaif/goose-sdk": "goose",
 }
 """The command that each package of npm has."""
 
 _STARTERS = frozenset({"npx", "bunx", "pnpx"})
 """Programs that run a package of npm, whose name follows their own options."""
+
+_NAMES_A_PACKAGE = frozenset({"-p", "--package"})
+"""Their options whose value is a package; then a command of it follows."""
 
 
 def program_of(command: Sequence[str]) -> Program:
@@ -60,7 +64,8 @@ def _place(command: Sequence[str]) -> int:
     """Where the name of the program stands."""
     if _name(command[0]) not in _STARTERS:
         return 0
-    return next((n for n, word in enumerate(command[1:], 1) if not word.startswith("-")), 0)
+    words = enumerate(command[1:], 1)
+    return next((n for n, word in words if not word.startswith("-") and command[n - 1] not in _NAMES_A_PACKAGE), 0)
 
 
 def _name(word: str) -> str:
