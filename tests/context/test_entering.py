@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import anyio.from_thread
 import pytest
+from anyio.lowlevel import current_token
 
 from ctxfs.context.context import Context
 from ctxfs.context.entry import with_sources
@@ -42,12 +43,13 @@ class Interrupting:
 
     def __init__(self) -> None:
         self.interrupt: Callable[[], object] | None = None
+        self.loop = current_token()
 
     def count(self, text: str) -> int:
         """As ``CharsCounter``."""
         if self.interrupt is not None and "identifier_1" in text and threading.current_thread().name != "MainThread":
             interrupt, self.interrupt = self.interrupt, None
-            anyio.from_thread.run_sync(interrupt)
+            anyio.from_thread.run_sync(interrupt, token=self.loop)  # the thread knows of no event loop
         return CharsCounter().count(text)
 
 
