@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from ctxfs import Agent, AgentConfig, Context, History, OffloadPolicy, Part, tool
 from ctxfs.context.entry import Entry
+from ctxfs.context.live import LiveTranscript
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors import ConfigError
 from ctxfs.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
-from ctxfs.messages.messages import Content
+from ctxfs.messages.messages import Content, Message
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import ScriptedModel
 from ctxfs.tools import Materialize, Materializer, read_tool
@@ -117,6 +118,41 @@ async def test_what_a_line_names_is_whole_in_the_first_request_that_has_the_line
         assert context.items[2].offloaded
 
 
+@pytest.mark.parametrize("pricing", [None, "auto"])
+async def test_so_it_is_where_another_process_sends_that_request(pricing: Any, tmp_path: Path) -> None:
+    given = {**TELLS, "pricing": pricing, "root_path": tmp_path, "keep_recent": {"look": 1}}
+    async with Context("s", **given) as context:
+        await context.add(UserMessage("go"), asks("c1"), ToolMessage("c1", "look", TEXT))
+        await context.add(asks("c2"), ToolMessage("c2", "look", TEXT))
+    async with Context("s", **given) as context:
+        *_, first, _, second = await context.messages()
+        assert first.content == TEXT
+        assert named(second.content) == "c1"
+        await context.add(AssistantMessage("done"), UserMessage("go on"))
+    async with Context("s", **given) as context:
+        await context.messages()
+        assert context.items[2].offloaded, "a reply follows the line"
+
+
+async def test_so_it_is_after_an_interrupt_while_the_line_is_in_memory_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    given = {**TELLS, "root_path": tmp_path, "keep_recent": {"look": 1}, "one_commit_a_turn": True}
+    async with Context("s", **given) as context:
+        await context.add(UserMessage("go"), asks("c1"), ToolMessage("c1", "look", TEXT))
+        await context.add(asks("c2"), ToolMessage("c2", "look", TEXT))
+        with monkeypatch.context() as patch:
+            patch.setattr(LiveTranscript, "prepare", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                await context.add(UserMessage("go on"))
+        *_, first, _, second = await context.messages()
+        assert first.content == TEXT
+        assert named(second.content) == "c1"
+
+
 async def test_a_poll_is_told_however_often_it_comes(tmp_path: Path) -> None:
     async with Context(root_path=tmp_path, **TELLS) as context:
         await context.add(UserMessage("go"))
@@ -175,6 +211,35 @@ async def test_images_short_results_and_another_shape_are_sent_whole(tmp_path: P
             assert not named(await sees(context, f"b{number}", content))
         await sees(context, "c1", TEXT)
         assert not named(await sees(context, "c2", ({"type": "text", "text": TEXT},)))
+
+
+@pytest.mark.parametrize("order", [("call_0", "call_1"), ("call_1", "call_0")])
+@pytest.mark.parametrize("one_by_one", [False, True])
+async def test_where_each_turn_has_the_same_ids_none_of_the_newest_turn_is_named(
+    order: Sequence[str], one_by_one: bool, tmp_path: Path
+) -> None:
+    """Some providers count calls from 0 in each reply."""
+    both = AssistantMessage((*asks("call_0").content, *asks("call_1").content))
+    results = [ToolMessage(one, "look", OTHER if one == "call_0" else TEXT) for one in order]
+    async with Context(root_path=tmp_path, **TELLS) as context:
+        await context.add(UserMessage("go"), asks("call_0"), ToolMessage("call_0", "look", TEXT), both)
+        if one_by_one:
+            for one in results:
+                await context.add(one)
+        else:
+            await context.add(*results)
+        assert [one.content for one in (await context.messages())[-2:]] == [one.content for one in results]
+
+
+async def test_nor_is_an_id_named_that_was_used_again_in_messages_which_enter_together(tmp_path: Path) -> None:
+    again: list[Message] = [ToolMessage("c1", "look", OTHER), asks("c2"), ToolMessage("c2", "look", TEXT)]
+    for together in ([asks("c1"), *again], again):
+        async with Context(root_path=tmp_path, **TELLS) as context:
+            await context.add(UserMessage("go"), asks("c1"), ToolMessage("c1", "look", TEXT))
+            if together is again:
+                await context.add(asks("c1"))
+            await context.add(*together)
+            assert (await context.messages())[-1].content == TEXT
 
 
 async def test_an_id_that_is_used_again_or_that_no_line_can_hold_is_not_named(tmp_path: Path) -> None:
@@ -254,6 +319,8 @@ def test_contents_are_compared_and_neither_hashed_nor_encoded() -> None:
     assert "c1" in transcript.holds
     transcript.enter(Entry(item=make_item("m5", AssistantMessage("done"))))
     assert "c1" not in transcript.holds
+    transcript.keep_for_next("another")
+    assert "another" not in transcript.holds
 
 
 async def test_in_an_agent(tmp_path: Path) -> None:
@@ -305,6 +372,26 @@ def test_in_a_history(tmp_path: Path) -> None:
         back = rewritten(history, history_of(*results[:1], ("c9", TEXT)))
         assert named(back[1]) == "c1", "it was rewound"
         assert rewritten(history, history_of(*results[1:3], ("c8", TEXT))) == {0: edits[1]}, "the first one is gone"
+
+
+@pytest.mark.parametrize("pricing", [None, "auto"])
+def test_what_a_line_names_is_whole_in_a_history_whichever_process_sends_the_request(
+    pricing: Any, tmp_path: Path
+) -> None:
+    given = {**TELLS, "pricing": pricing, "root_path": tmp_path, "keep_recent": {"look": 1}}
+    twice = history_of(("c1", TEXT), ("c2", TEXT))
+    with History("s", **given) as one, History("s", **given) as other:
+        for history in (one, other):
+            assert rewritten(history, twice[:3]) == {}
+        for history in (one, other, one):
+            edits = rewritten(history, twice)
+            assert list(edits) == [1]
+            assert named(edits[1]) == "c1"
+    with History("s", **given) as resumed:
+        assert rewritten(resumed, twice) == edits
+        kept = [*twice[:-1], twice[-1].with_content(edits[1])]
+        assert rewritten(resumed, kept) == {}, "a framework may keep the line"
+        assert list(rewritten(resumed, [*twice, Part("reply", "done", "r")])) == [0, 1]
 
 
 def test_the_ids_of_a_history_are_those_of_the_request_and_what_is_stored_is_reserved(tmp_path: Path) -> None:

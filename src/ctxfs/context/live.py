@@ -15,11 +15,12 @@ from ctxfs.context.settings import ContextSettings
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors import OutcomeUnknown, SessionClosed
 from ctxfs.eviction.compaction import ArchiveSlot
+from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.events import ContentReadBack, ContentRestored
 from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.placeholder.attach import write_all
 from ctxfs.eviction.placeholder.identifiers import IdentifierIndex
-from ctxfs.eviction.preview import Preview
+from ctxfs.eviction.preview import Preview, named_by
 from ctxfs.eviction.reduction import View
 from ctxfs.messages.incoming import Incoming
 from ctxfs.messages.items import ContextItem, ItemType
@@ -154,6 +155,8 @@ class LiveTranscript:
         self.transcript.move(pending.removed)
         for item in pending.items.values():
             self.transcript.enter(recorded_entry(item, self.known, self.rules))
+            if item.id in pending.eager:
+                self._hold_named(pending.eager[item.id])
         self.transcript.going_on_from(before)
         self._agrees = True
 
@@ -192,13 +195,13 @@ class LiveTranscript:
             known = self.known
             draft = known.draft()
             entries: list[Entry] = []
-            reply: AssistantMessage | None = None
+            replies: list[AssistantMessage] = []
             for one in incoming:
                 seen: ContextItem | None = None
                 if isinstance(one.message, AssistantMessage):
-                    reply = one.message
+                    replies.append(one.message)
                 elif isinstance(one.message, ToolMessage):
-                    seen = self.transcript.seen_before(one.message, reply)
+                    seen = self.transcript.seen_before(one.message, replies)
                 if _is_small(one.message.content):
                     entry = build_entry(one, draft, self.rules, seen=seen)
                 else:
@@ -228,8 +231,7 @@ class LiveTranscript:
             self.pending.items[entry.item.id] = entry.item
             if entry.eager is not None:
                 self.pending.eager[entry.item.id] = entry.eager
-                if entry.eager.same_as:
-                    self.transcript.keep_for_next(entry.eager.same_as)
+                self._hold_named(entry.eager)
         if replacing:
             self.transcript.move(replacing)
             self.pending.remove(replacing)
@@ -250,6 +252,11 @@ class LiveTranscript:
                     )
                 )
         return tuple(self.transcript.items[entry.item.id] for entry in entries)
+
+    def _hold_named(self, eager: EagerOffload) -> None:
+        """Keep what a line names, for the request that has the line for the first time."""
+        if isinstance(self.rules.eager, Preview):
+            self.transcript.keep_for_next(named_by(eager.offload.reason))
 
     async def record(self) -> None:
         """Make pending items durable; a failure is reported as an event, and is retried with the next change."""

@@ -6,7 +6,7 @@ seen in its context. So a second transcript is led through all that happened, fr
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +15,7 @@ from ctxfs.context.transcript import Transcript
 from ctxfs.eviction.candidates import EvictionOptions
 from ctxfs.eviction.economics.plans import Why
 from ctxfs.eviction.offload_plan import Trim
+from ctxfs.eviction.preview import named_by
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, ToolMessage
 from ctxfs.messages.tokens import TokenCounter, count_json
@@ -110,12 +111,19 @@ def resume(
         held = transcript.items.get(item_id)
         if held is None or not held.pinned:  # what was pinned since stays for good
             transcript.holds.restored(item_id, replies_since=replies_since)
+    reasons = {record.item_id: record.reason for record in past if isinstance(record, Replaced)}
+    for item in takewhile(_is_no_reply, reversed(list(transcript.items.values()))):
+        transcript.keep_for_next(named_by(reasons.get(item.id, "")))  # a line, in the next request for the first time
     if transcript.economy is not None:
         replay = _Replay(past, entries, known, rules)
         before = transcript.empty(clock=lambda: replay.at or transcript.now())
         replay.lead(before)
         transcript.resumed(before)
     transcript.plan()  # the ledger takes in the items now, not in the first request
+
+
+def _is_no_reply(item: ContextItem) -> bool:
+    return not isinstance(item.message, AssistantMessage)
 
 
 def _block_of(trim: Trim) -> int:

@@ -146,22 +146,25 @@ class Transcript:
             due += self.economy.chosen()
         return due
 
-    def seen_before(self, result: ToolMessage, reply: AssistantMessage | None = None) -> ContextItem | None:
+    def seen_before(self, result: ToolMessage, replies: Sequence[AssistantMessage] = ()) -> ContextItem | None:
         """The last equal result that the model has seen and that is still here whole; None: there is none.
 
         None as well where equal results are not told (``OffloadPolicy.repeats``), or where a line could not name the
-        earlier one. ``reply``: the one that asked for the result, if it has not entered yet.
+        earlier one. ``replies``: those before the result that have not entered yet; the last one asked for it.
         """
         if not self._tells_repeats:
             return None
-        seen_up_to = self._position
-        if reply is None:
-            if self._last_reply is None:
-                return None
+        if replies:
+            seen_up_to, reply = self._position, replies[-1]
+        elif self._last_reply is not None:
             seen_up_to, reply = self._last_reply
+        else:
+            return None
         call = next((call for call in reply.tool_calls if call.id == result.tool_call_id), None)
         if call is None or self._reads_session(call):
             return None
+        # A provider may use ids again in each turn: one of these is soon that of another result.
+        asked = {call.id for call in chain(self.open_calls, *[one.tool_calls for one in replies])}
         length = _length(result.content)
         whole = [item for item_id in self._results.get(length, ()) if (item := self._whole(item_id)) is not None]
         last = whole[-_COMPARED:]
@@ -172,7 +175,7 @@ class Transcript:
             if self._positions[item.id] >= seen_up_to:
                 continue
             call_id = earlier.tool_call_id
-            names_one = self._answers[call_id] == 1 and call_id != result.tool_call_id and safe_name(call_id) == call_id
+            names_one = self._answers[call_id] == 1 and call_id not in asked and safe_name(call_id) == call_id
             if names_one and not earlier.is_error and earlier.content == result.content:
                 return item
         return None
@@ -188,8 +191,8 @@ class Transcript:
         return any(self._base in text or directory in text for text in strings_of(call.arguments))
 
     def keep_for_next(self, item_id: str) -> None:
-        """Keep an item until the model has replied once more: the next request refers to it."""
-        if item_id in self.holds:
+        """Keep an item, if it is here whole, until the model has replied once more: the next request refers to it."""
+        if item_id in self.holds or self._whole(item_id) is None:
             return
         self.holds.restored(item_id, replies_since=RESTORED_REPLIES - 1)
         if self.economy is not None:

@@ -13,14 +13,12 @@ from ctxfs.messages.tokens import TokenCounter
 class EagerOffload:
     """How ``item``, which may have a new file name, is evicted before it is sent: by ``offload``.
 
-    ``chars`` is the size of its content. ``same_as``: the id of the item that its placeholder names instead of showing
-    anything; "": none.
+    ``chars`` is the size of its content.
     """
 
     item: ContextItem
     chars: int
     offload: Offload
-    same_as: str = ""
 
 
 class EagerPolicy(Protocol):

@@ -5,6 +5,7 @@ outline, head, lines with errors and tail, and how to read the rest. This depend
 it is the same for every tool, every model and every price.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -53,6 +54,9 @@ _REPEAT_SAVES_TOKENS: Final = 50
 
 _OWN_TOOLS: Final = ("context_", "history_")
 """How the names of ctxfs's own tools begin, which show again what is stored."""
+
+_REPEATS: Final = re.compile(r"the same as (\S+) \(setting: repeats\)")
+"""The reason for which a line is sent, with the id of the item that the line names; see ``Preview.repeat``."""
 
 _SHRINK: Final = 0.8
 _STEPS: Final = 16
@@ -128,16 +132,14 @@ class Preview:
     ) -> EagerOffload | None:
         """Decide whether one line is sent of an item that equals ``seen``, which the model sees; None: it is not."""
         offload = self.repeat(item, seen, path, counter)
-        return None if offload is None else self._eager(item, offload, counter, same_as=seen.id)
+        return None if offload is None else self._eager(item, offload, counter)
 
-    def _eager(
-        self, item: ContextItem, offload: Offload, counter: TokenCounter, *, same_as: str = ""
-    ) -> EagerOffload | None:
+    def _eager(self, item: ContextItem, offload: Offload, counter: TokenCounter) -> EagerOffload | None:
         item = with_placeholder(item, path=offload.path, counter=counter, reader=self.reader)
         if item.placeholder is None:
             return None
         chars = len(readable_text(item.message.content))
-        return EagerOffload(item=item, chars=chars, offload=offload, same_as=same_as)
+        return EagerOffload(item=item, chars=chars, offload=offload)
 
     def repeat(self, item: ContextItem, seen: ContextItem, path: str, counter: TokenCounter) -> Offload | None:
         """How a result is stored in ``path`` (absolute) and sent as a line that names ``seen``, which it equals.
@@ -214,6 +216,12 @@ class Preview:
             if counter.count(preview) <= PREVIEW_TOKENS:
                 return preview
         return render({})
+
+
+def named_by(reason: str) -> str:
+    """The id of the item that a line names, if a result was replaced by one for ``reason``; "": by something else."""
+    found = _REPEATS.fullmatch(reason)
+    return "" if found is None else found[1]
 
 
 def _is_new_text(item: ContextItem) -> bool:

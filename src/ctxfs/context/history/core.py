@@ -163,8 +163,7 @@ class HistoryCore:
             path = view.transcript.path_of(item)
             seen = view.transcript.seen_before(item.message)
             repeat = None if seen is None else preview.repeat(item, seen, path, self.counting)
-            if seen is not None and repeat is not None:
-                view.transcript.keep_for_next(seen.id)
+            if repeat is not None:
                 offloads.append(repeat)
             elif preview.is_over(item):
                 offloads.append(preview.offload(item, path, self.counting))

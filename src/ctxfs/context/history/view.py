@@ -36,6 +36,7 @@ from ctxfs.eviction.economics.parameters import LEAST_SAVED_TOKENS
 from ctxfs.eviction.economics.plans import needs_no_rewrite
 from ctxfs.eviction.offload_plan import Offload, Plan, Trim
 from ctxfs.eviction.placeholder.identifiers import IdentifierIndex
+from ctxfs.eviction.preview import named_by
 from ctxfs.messages.incoming import Incoming, new_item
 from ctxfs.messages.items import ContentRange, ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Block, unchanged
@@ -263,6 +264,7 @@ class HistoryView:
                 self._enter(slots)
             for count in sorted(self._derived.due):
                 self._leave(count)
+            self._hold_named()
         except BaseException:
             self._reset()
             raise
@@ -279,6 +281,13 @@ class HistoryView:
         if beside >= 0 and before in {None, beside}:
             self.transcript.billed(bill.usage)
         return beside
+
+    def _hold_named(self) -> None:
+        """Keep what lines name that no reply follows: whichever process sends the request, it has both."""
+        for slot in self._derived.slots[self._derived.said :]:
+            decided = self._decided(slot)
+            if decided is not None:
+                self.transcript.keep_for_next(named_by(decided.reason))
 
     # A part that was replaced enters whole, and is replaced before the reply that followed the decision. So the planner
     # knows of a history that is derived again what it knew of the one that went on: what was saved, and what may still
@@ -546,6 +555,7 @@ class HistoryView:
         self._derived.replaced.update(change.replaced)
         self.transcript.rewrite(change.items, change.left, change.sizes)
         self._derived.version = len(self.decisions)
+        self._hold_named()
         return True
 
     def follow(self) -> None:
