@@ -84,7 +84,7 @@ async def test_a_session_is_known_by_its_first_question(tmp_path: Path) -> None:
     assert title.startswith("Find the bug in the shop. word word")
     assert title.endswith("…")
     assert len(title) == 120
-    assert not found["stored"].title, "its question is in a file"
+    assert found["stored"].title == "0" * 119 + "…", "its question is in a file"
 
 
 async def test_the_context_of_a_session_that_a_framework_owns_is_its_last_prompt(tmp_path: Path) -> None:

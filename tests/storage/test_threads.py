@@ -7,6 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any
 
 import anyio
@@ -441,3 +442,22 @@ async def test_work_that_raises_stop_iteration_fails_as_a_coroutine_would(
             await run(lambda: next(nothing))
         with pytest.raises(RuntimeError, match="StopIteration"):
             await work()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("run", [run_in_steps, run_to_completion])
+async def test_work_sees_the_context_variables_of_its_caller_and_may_run_a_loop(
+    run: Callable[[Callable[[], object]], Awaitable[object]],
+) -> None:
+    request: ContextVar[str] = ContextVar("request", default="none")
+    request.set("r1")
+
+    async def in_a_loop() -> str:
+        return request.get()
+
+    @uninterrupted
+    async def within() -> object:
+        return await run(lambda: anyio.run(in_a_loop))
+
+    assert await run(lambda: anyio.run(in_a_loop)) == "r1"
+    assert await within() == "r1"

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ctxfs.errors import ModelError, StorageError
+from ctxfs.errors.base import quoted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,7 @@ def story(event: ContextEvent) -> str:
             said = f"stored {event.item_id}: {event.size_bytes:,} bytes in {event.path}"
         case Evicted():
             sizes = f"{event.tokens_before:,} -> {event.tokens_after:,} tokens"
-            said = f"evicted {event.item_id} (of {event.tool_name!r}): {sizes}; {event.reason}"
+            said = f"evicted {event.item_id} (of {quoted(event.tool_name)}): {sizes}; {event.reason}"
         case Compacted():
             sizes = f"{event.tokens_before:,} -> {event.tokens_after:,} tokens"
             said = f"compacted the context: {sizes}, by {', '.join(event.steps)}"

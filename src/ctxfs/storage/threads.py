@@ -14,7 +14,7 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import cache, partial, wraps
 from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -24,6 +24,11 @@ from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
 from ctxfs.storage.task_group import TaskGroup
 from ctxfs.text.steps import Waiting
+
+try:
+    import sniffio  # anyio keeps the name of the running event loop there, where it is installed
+except ImportError:
+    sniffio = None  # type: ignore[assignment]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -197,7 +202,7 @@ async def run_in_steps(func: Callable[[], T]) -> T:
         if _is_safe():  # nobody cancels it, and an interrupt must not leave it waiting for ever
             return _result(*await _ended_thread(partial(waiting.run, func), threads=STEPPING_THREADS))
         await checkpoint_if_cancelled()
-        steps = _threads(os.getpid(), STEPPING_THREADS).submit(_called, partial(waiting.run, func))
+        steps = _threads(os.getpid(), STEPPING_THREADS).submit(_called, _with_variables(partial(waiting.run, func)))
         return await asyncio.wrap_future(steps)
     finally:
         waiting.end()
@@ -388,7 +393,7 @@ async def _ended_thread(func: Callable[[], T], *, threads: int | None) -> tuple[
     """
     work: Future[T] = Future()  # made before the work is handed over, so that an interrupt in between knows of it
     try:
-        _threads(os.getpid(), threads).submit(_run_as, work, func)
+        _threads(os.getpid(), threads).submit(_run_as, work, _with_variables(func))
         return work, await _until_one([work], None)
     except (KeyboardInterrupt, SystemExit):
         if not work.cancel():
@@ -407,6 +412,14 @@ def _run_as(work: "Future[T]", func: Callable[[], T]) -> None:
         work.set_result(_called(func))
     except BaseException as error:  # noqa: BLE001 - it belongs to whoever asks for the result
         work.set_exception(error)
+
+
+def _with_variables(func: Callable[[], T]) -> Callable[[], T]:
+    """Let ``func`` see the caller's context variables in a thread, but for the one that says which event loop runs."""
+    context = copy_context()
+    if sniffio is not None:
+        context.run(sniffio.current_async_library_cvar.set, None)
+    return partial(context.run, func)
 
 
 def _called(func: Callable[[], T]) -> T:

@@ -20,6 +20,7 @@ from ctxfs.storage.sessions import ListingStores, SessionFound, SessionStores
 from ctxfs.storage.threads import run_in_steps, run_to_completion
 
 _TITLE_CHARS = 120
+_TITLE_LINES = 5
 
 logger = logging.getLogger("ctxfs.session")
 
@@ -166,21 +167,32 @@ async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> Se
         too_long_from=None if did is None else did.too_long_from,
         damages=(*fs.recovery.damage_lines, *[str(found) async for found in _damaged(fs)]),
         tags=fs.state.tags,
-        title=first_question(records),
+        title=await _first_question(fs, records),
         shadow_runs=len(fs.state.shadowed),
         shadow_differs=sum(one.differs for one in fs.state.shadowed),
     )
 
 
-def first_question(records: Iterable[Record]) -> str:
-    """The beginning of the first text of a user, on one line; empty: none is recorded in the journal itself."""
+async def _first_question(fs: ContextFileSystem, records: Iterable[Record]) -> str:
+    """The beginning of the first text of a user, on one line; empty: there is none, or it cannot be read any more."""
     for record in records:
         if isinstance(record, ItemAdded) and record.item.item_type is ItemType.USER_MESSAGE:
-            text = readable_text(record.item.message.content)[: 4 * _TITLE_CHARS]
-            line = " ".join(text.split())
-            if line:
+            text = readable_text(record.item.message.content)
+            is_in_file = not text and record.item.id in fs.state.content_stored
+            if is_in_file:
+                text = await _beginning(fs, record.item.id)
+            line = " ".join(text[: 4 * _TITLE_CHARS].split())
+            if line or is_in_file:
                 return line if len(line) <= _TITLE_CHARS else f"{line[: _TITLE_CHARS - 1]}…"
     return ""
+
+
+async def _beginning(fs: ContextFileSystem, item_id: str) -> str:
+    """The first lines of a stored content; empty: they cannot be read."""
+    try:
+        return "\n".join(await fs.reader(item_id).lines(1, _TITLE_LINES, max_chars=4 * _TITLE_CHARS))
+    except CtxfsError:  # what is wrong with it is said beside the title
+        return ""
 
 
 async def _effect(fs: ContextFileSystem, records: Sequence[Record]) -> Effect | None:
