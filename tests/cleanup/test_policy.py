@@ -336,3 +336,33 @@ async def test_checking_all_sessions_or_a_sample(tmp_path: Path) -> None:
     async with ContextFileSystem("a", root_path=tmp_path, read_only=True) as fs:
         with pytest.raises(UnknownItem):
             await fs.verify(["none"])
+
+
+@pytest.mark.anyio
+async def test_a_session_that_was_used_while_it_was_tagged_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ContextFileSystem("s", root_path=tmp_path):
+        pass
+    journal = tmp_path / "s" / "journal.jsonl"
+    os.utime(journal, (1e9, 1e9))
+    make_old = os.utime
+
+    def used_meanwhile(path: Path, ns: tuple[int, int] | None = None) -> None:
+        if ns is None:
+            make_old(path)
+        else:
+            journal.write_bytes(journal.read_bytes() + b"\n")
+            make_old(path, ns=ns)
+
+    monkeypatch.setattr(os, "utime", used_meanwhile)
+    await tag_session("s", root_path=tmp_path, add=["keep"])
+    assert journal.stat().st_mtime > 1e9
+
+
+@pytest.mark.anyio
+async def test_a_session_without_its_journal_can_be_tagged(tmp_path: Path) -> None:
+    async with ContextFileSystem("s", root_path=tmp_path):
+        pass
+    (tmp_path / "s" / "journal.jsonl").unlink()
+    assert await tag_session("s", root_path=tmp_path, add=["keep"]) == ("keep",)

@@ -4,7 +4,9 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ctxfs.errors import CtxfsError, QuotaExceeded
@@ -211,7 +213,7 @@ async def tag_session(
             return tags
     stores = await resolved_stores(root_path)
     journal = None if stores.directory is None else stores.directory / session_id / LOG_NAME
-    before = None if journal is None else await run_to_completion(journal.stat)
+    before = None if journal is None else await run_to_completion(partial(_status, journal))
     fs = ContextFileSystem(session_id, root_path=stores)
     await fs.open(create=False)
     try:
@@ -221,7 +223,23 @@ async def tag_session(
     finally:
         await fs.close()
     if journal is not None and before is not None:
-        # The age of a session is that of its journal, and `forget --keep-last` and `last` go by it.
-        times = (before.st_atime_ns, before.st_mtime_ns)
-        await run_to_completion(lambda: os.utime(journal, ns=times))
+        await run_to_completion(partial(_keep_age, journal, before))
     return tags
+
+
+def _status(journal: Path) -> os.stat_result | None:
+    """None: the session was kept without its journal."""
+    with suppress(FileNotFoundError):
+        return journal.stat()
+    return None
+
+
+def _keep_age(journal: Path, before: os.stat_result) -> None:
+    """Leave a session as old as it was: its age is that of its journal, and `forget --keep-last` and `last` go by it.
+
+    It has no lock any more: what another writer has added in the meantime makes it new.
+    """
+    written = journal.stat().st_size
+    os.utime(journal, ns=(before.st_atime_ns, before.st_mtime_ns))
+    if journal.stat().st_size != written:
+        os.utime(journal)
