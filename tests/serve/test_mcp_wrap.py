@@ -347,6 +347,10 @@ async def test_structured_content_that_the_text_does_not_say_is_previewed_beside
     same = {"content": [{"type": "text", "text": json.dumps(rows)}], "structuredContent": rows}
     (block,) = (await answered(wrapper, "tools/call", result=same))["result"]["content"]
     assert block["text"].startswith("[Output stored in full: log, call log~2]")
+    text = "".join(f"{n}: served\n" for n in range(3_000))
+    wrapped = {"content": [{"type": "text", "text": text}], "structuredContent": {"content": text}}
+    (block,) = (await answered(wrapper, "tools/call", result=wrapped))["result"]["content"]
+    assert block["text"].startswith("[Output stored in full: log, call log~3]")
 
 
 async def test_rows_can_be_asked_with_sql(tmp_path: Path) -> None:

@@ -298,7 +298,7 @@ def _one_text(texts: Sequence[str], structured: Any) -> tuple[str, bool]:
     text = "\n".join(texts)
     if structured is None:
         return text, False
-    inner = structured.get("result") if isinstance(structured, dict) and len(structured) == 1 else None
+    inner = next(iter(structured.values())) if isinstance(structured, dict) and len(structured) == 1 else None
     if inner == text:
         return text, True
     try:
