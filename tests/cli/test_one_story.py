@@ -52,7 +52,7 @@ def ctxfs(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> Command
 async def page_of(root: Path) -> SessionPage:
     opened = await OpenSession(LocalSessions(root), "s").open()
     try:
-        return SessionPage.of(opened)
+        return await SessionPage.of(opened)
     finally:
         await opened.close()
 

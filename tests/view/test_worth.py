@@ -1,5 +1,6 @@
 """What the page says that evictions were worth."""
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -127,4 +128,26 @@ async def test_what_a_writer_left_unrecorded_is_a_warning_once_it_is_gone(tmp_pa
         file.write(b'{"half')
     await opened.refresh()
     assert opened.unfinished.torn_bytes == 6
+    await opened.close()
+
+
+@pytest.mark.anyio
+async def test_a_page_is_made_beside_the_event_loop_and_again_when_its_session_has_grown(tmp_path: Path) -> None:
+    """It takes seconds where a session is long: other requests are answered meanwhile."""
+    made: list[int] = []
+
+    def make(_: OpenSession) -> str:
+        made.append(threading.get_ident())
+        return "page"
+
+    async with Context("s", root_path=tmp_path, model="", window=None, pricing=None) as context:
+        await context.add(UserMessage("question"))
+        opened = await OpenSession(LocalSessions(tmp_path), "s").open()
+        assert [await opened.derived(str, make) for _ in range(2)] == ["page", "page"]
+        assert len(made) == 1
+        await context.add(UserMessage("another"))
+        await opened.refresh()
+        await opened.derived(str, make)
+    assert len(made) == 2
+    assert threading.get_ident() not in made
     await opened.close()

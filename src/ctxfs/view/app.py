@@ -221,7 +221,8 @@ class ViewApp:
         query = dict(request.query_params)
         template = _PANELS.get(request.headers.get("hx-target", ""), "session.html")
         tab = request.path_params.get("tab", "timeline")
-        page = SessionPage.of(opened, tab) if template == "item.html" else await session_page(opened, tab, query)
+        is_item = template == "item.html"
+        page = await (SessionPage.of(opened, tab) if is_item else session_page(opened, tab, query))
         values: dict[str, Any] = {"page": page, "query": query}
         if template in ("session.html", "item.html"):
             values["item"] = await item_panel(opened, query)
@@ -249,9 +250,9 @@ class ViewApp:
 
     async def _timeline(self, request: Request) -> Response:
         opened = await self.sessions.get(request.path_params["session"])
-        page = SessionPage.of(opened)
-        data = page.chart
-        return Response(json.dumps(data, separators=(",", ":")), media_type="application/json")
+        page = await SessionPage.of(opened)
+        data = await run_in_steps(lambda: json.dumps(page.chart, separators=(",", ":")))
+        return Response(data, media_type="application/json")
 
     async def _request(self, request: Request) -> Response:
         """A request as it was sent, in full."""

@@ -58,7 +58,7 @@ async def exported_page(opened: OpenSession, redaction: Redaction) -> str:
     builder = ActivityBuilder(redaction=redaction)
     await run_in_steps(lambda: builder.feed(opened.records))
     activity = builder.activity
-    page = SessionPage.of(opened).with_activity(activity)
+    page = (await SessionPage.of(opened)).with_activity(activity)
     chars = min(CONTENT_CHARS, ALL_CHARS // max(1, len(activity.items)))
     items = await _items(opened, list(activity.items.values()), redaction, chars)
     pages, files = await run_to_completion(lambda: (Pages(redaction.shown), static_files()))

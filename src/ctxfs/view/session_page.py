@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Self, cast
 
 from ctxfs.errors import ConfigError, ContentGone, StorageError, ToolError, UnknownItem
@@ -60,11 +61,9 @@ class SessionPage:
     newest: Newest | None = None
 
     @classmethod
-    def of(cls, opened: OpenSession, tab: str = "timeline") -> Self:
+    async def of(cls, opened: OpenSession, tab: str = "timeline") -> Self:
         """The page of an open session, without a call."""
-        page: Self | None = opened.derived.get(cls)
-        if page is None:
-            page = opened.derived[cls] = cls._of(opened)
+        page = await opened.derived(cls, cls._of)
         return replace(page, tab=tab if tab in TABS else "timeline")
 
     @classmethod
@@ -135,16 +134,17 @@ def _effect(opened: OpenSession) -> Effect | None:
 
 async def session_page(opened: OpenSession, tab: str, query: Mapping[str, str]) -> SessionPage:
     """The page of a session; the timeline shows the call that ``query`` names, or the last one."""
-    page = SessionPage.of(opened, tab)
+    page = await SessionPage.of(opened, tab)
     if page.tab == "items":
-        listed = item_list(
+        listed = partial(
+            item_list,
             opened.activity.items.values(),
             matching=query.get("filter", ""),
             order=query.get("order", ""),
             first=number_in(query, "from", 0),
             only_left=query.get("left") == "1",
         )
-        return replace(page, items=listed)
+        return replace(page, items=await run_in_steps(listed))
     if page.tab != "timeline":
         return page
     timeline, activity = await opened.timeline(), opened.activity

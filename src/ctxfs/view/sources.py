@@ -1,9 +1,9 @@
 """Sessions as the page reads them: opened once, read-only, and followed as their writers go on."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import anyio
 
@@ -24,6 +24,8 @@ from ctxfs.view.activity import Activity
 from ctxfs.view.activity_builder import ActivityBuilder
 from ctxfs.view.findings import Unfinished
 
+T = TypeVar("T")
+
 MOST_OPEN = 8
 """The most sessions that are kept open; the least recently used is closed first."""
 
@@ -32,7 +34,7 @@ class OpenSession:
     """A session that is read as it grows: its files, and the records of its journal so far.
 
     ``is_running``: a writer had it open at the last look. ``unfinished``: if none had, what was written but not
-    recorded. ``derived``: values that others computed from the session, by type; cleared when it changes.
+    recorded.
 
     Args:
         stores: where the sessions are.
@@ -46,7 +48,7 @@ class OpenSession:
         self.records: list[Record] = []
         self.is_running = False
         self.unfinished = Unfinished()
-        self.derived: dict[type, Any] = {}
+        self._derived: dict[type, Any] = {}
         self._builder = ActivityBuilder()
         self._timeline: Timeline | None = None
         self._read = (0, 0)  # the journal's last line, and where it ends
@@ -79,6 +81,17 @@ class OpenSession:
                 self._timeline = await run_in_steps(partial(Timeline, tuple(self.records)))
             return self._timeline
 
+    async def derived(self, kind: type[T], make: Callable[[Self], T]) -> T:
+        """What ``make`` makes of the session, made once and again only when the session has changed.
+
+        It runs in a thread, since it may take seconds where a session is long; nothing is taken in meanwhile.
+        """
+        async with self._turn:
+            if kind not in self._derived:
+                self._derived[kind] = await run_in_steps(partial(make, self))
+            made: T = self._derived[kind]
+            return made
+
     async def refresh(self) -> bool:
         """Take in what was appended since the last time; return whether anything changed."""
         async with self._turn:
@@ -91,7 +104,7 @@ class OpenSession:
             found = await run_in_steps(partial(scan, data, last_seq=last_seq, offset=end))
             await self.fs.refresh()
             self.unfinished = Unfinished() if self.is_running else await self._unfinished(found.torn_bytes)
-            self.derived.clear()
+            self._derived.clear()
             if found.end == end:
                 return False  # a line that is not complete yet
 
@@ -103,7 +116,7 @@ class OpenSession:
             self.records += found.records
             self._timeline = None
             self._read = found.last_seq, found.end
-            self.derived.clear()
+            self._derived.clear()
             return True
 
     async def _unfinished(self, torn_bytes: int) -> Unfinished:
