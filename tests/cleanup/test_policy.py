@@ -68,6 +68,12 @@ def test_what_no_rule_keeps_is_forgotten() -> None:
     assert forgotten(keep_last=1, running=("year",)).keys() == {"week", "month"}
 
 
+def test_a_kept_session_names_its_tag_first_since_only_that_keeps_it_whatever_comes() -> None:
+    plan = plan_forget(SESSIONS, ForgetPolicy(keep_last=3, keep_within_s=40 * DAY, keep_tags=("keep",)), now=NOW)
+    (month,) = (one for one in plan.verdicts if one.session_id == "month")
+    assert month.reason == "it has a tag of keep"
+
+
 def test_a_rule_that_keeps_none_is_a_rule() -> None:
     every = {"new", "week", "month", "year"}
     assert forgotten(keep_last=0).keys() == every
@@ -149,7 +155,7 @@ async def test_a_forgotten_session_says_when_why_and_what(tmp_path: Path) -> Non
     assert done.size_bytes == done.plan.size_bytes > 0
     assert await list_sessions(tmp_path) == ["b"]
     for name in ("a", "c"):
-        with pytest.raises(SessionNotFound, match=r"was removed on 2033-05-18 by a test \(unchanged for .*1 contents"):
+        with pytest.raises(SessionNotFound, match=r"was removed on 2033-05-18 by a test \(unchanged for .*1 content, "):
             async with ContextFileSystem(name, root_path=tmp_path, read_only=True):
                 pass
     with pytest.raises(SessionNotFound, match="no session 'd'"):
@@ -272,6 +278,15 @@ async def test_a_tag_leaves_its_session_as_old_as_it_was(tmp_path: Path) -> None
         assert (await anyio.Path(journal).stat()).st_mtime == 1e9
     done = await forget(ForgetPolicy(keep_last=1), root_path=tmp_path)
     assert [verdict.session_id for verdict in done.removed] == ["old"]
+
+
+@pytest.mark.anyio
+async def test_a_forgotten_session_without_contents_held_bytes_only(tmp_path: Path) -> None:
+    async with ContextFileSystem("a", root_path=tmp_path):
+        pass
+    await forget(ForgetPolicy(keep_last=0), root_path=tmp_path)
+    with pytest.raises(SessionNotFound, match=r"; it held [\d,]+ bytes$"):
+        await tag_session("a", add=["x"], root_path=tmp_path)
 
 
 @pytest.mark.anyio

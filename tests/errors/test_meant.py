@@ -193,7 +193,10 @@ def test_a_misspelled_model_gives_one_warning_with_the_model_that_was_meant(tmp_
     assert said.startswith(
         "the model 'claude-sonet-5-5' is unknown: did you mean 'claude-sonnet-5-5'? Assumed of it are "
     )
-    assert re.search(r"a window of 128,000 tokens and Anthropic's ratios of prices: give your own", said)
+    assert re.search(
+        r"a window of 128,000 tokens and Anthropic's ratios of prices: give your own, as window=... \(--window N\)",
+        said,
+    )
 
 
 def test_a_model_that_is_like_no_other_is_unknown_without_a_question(tmp_path: Path) -> None:

@@ -54,4 +54,4 @@ def test_aider(tmp_path: Path) -> None:
     assert "print('hello')" in asked[0]
     assert (work / "hello.py").read_text() == "print('hello, world')\n"
     # It streams, and does not ask for a bill.
-    assert "ctxfs: 1 call, 0 of them with a bill; 0 contents replaced" in done.stderr
+    assert "ctxfs: 1 call, 0 with a bill; 0 contents replaced" in done.stderr

@@ -51,7 +51,7 @@ def check_replacing_and_reading(program: str, server_of: Any, tmp_path: Path) ->
     assert done.stdout.strip() == ANSWER
     assert server.refusals == []
     assert json.dumps(server.requests[-1]).count("[Content offloaded]") == 2
-    assert "5 calls, 5 of them with a bill; 2 contents replaced" in done.stderr
+    assert "5 calls, 5 with a bill; 2 contents replaced" in done.stderr
     assert "1 reading turn answered" in done.stderr
 
 

@@ -262,7 +262,7 @@ def test_the_program_behind_the_proxy_finds_its_session_by_the_environment(
     done = run(*options, "--", sys.executable, "-c", READS, str(body), ANTHROPIC_BASE_URL=server.url)
     out, err = done.communicate(timeout=HANGS_S)
     assert (done.returncode, out) == (0, "log 0\nline 0 of the log\n"), err
-    assert "1 call, 1 of them with a bill; 2 contents replaced" in err
+    assert "1 call, 1 with a bill; 2 contents replaced" in err
     again = run("--store", url, "--session", "last", "--", sys.executable, "-c", "print('it runs')")
     assert again.communicate(timeout=HANGS_S)[0] == "it runs\n"
     assert [one.session_id for one in anyio.run(stores_at(url).sessions)] == ["mine"]

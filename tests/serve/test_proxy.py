@@ -82,7 +82,7 @@ def test_the_messages_api_whole_and_streamed(tmp_path: Path, servers: Any) -> No
     assert 0.9 * whole < savings.sent_tokens + savings.freed_tokens - whole  # the two calls before
     assert savings.freed_tokens > 5_000
     assert 0 < savings.usd < savings.whole_usd
-    assert "3 calls, 3 of them with a bill; 2 contents replaced" in savings.lines()
+    assert "3 calls, 3 with a bill; 2 contents replaced" in savings.lines()
     journal = (tmp_path / "abc" / "journal.jsonl").read_text()
     assert journal.count(f'"model":"{MODEL}"') == 3
 
@@ -489,7 +489,7 @@ def test_the_command_runs_with_its_base_urls_and_its_exit_code_is_given_back(tmp
     done = run(*options, "--", sys.executable, "-c", ASKS, str(body), "7", ANTHROPIC_BASE_URL=server.url)
     out, err = done.communicate(timeout=HANGS_S)
     assert (done.returncode, out) == (7, "200 True\n"), err
-    assert "ctxfs: 1 call, 1 of them with a bill; 2 contents replaced" in err
+    assert "ctxfs: 1 call, 1 with a bill; 2 contents replaced" in err
     assert "prompt tokens were not sent" in err
     assert "Use open_file tool" in server.requests[0]["messages"][2]["content"][0]["content"]
 
@@ -515,7 +515,7 @@ def test_a_program_that_does_not_reach_the_proxy_is_told_so(tmp_path: Path, serv
         done = run("--root", str(tmp_path), "--", sys.executable, "-c", asks, ANTHROPIC_BASE_URL=servers[0].url)
         _, err = done.communicate(timeout=HANGS_S)
         ended, figures, error = err.splitlines()
-        assert (ended, figures) == ("the program ends", "ctxfs: 0 calls, 0 of them with a bill; 0 contents replaced")
+        assert (ended, figures) == ("the program ends", "ctxfs: 0 calls, 0 with a bill; 0 contents replaced")
         reason = "the program ended with exit code 7 before any of its" if code else "none of the program's"
         assert error.startswith(f"ctxfs: error: {reason} requests came through the proxy")
         assert done.returncode == given_back

@@ -62,7 +62,10 @@ def _described(line: bytes, session_id: str) -> str:
         if tombstone["session_id"] != session_id:
             return ""
         day = datetime.fromtimestamp(tombstone["removed_at"], UTC).date().isoformat()
-        held = f"{int(tombstone['contents']):,} contents, {int(tombstone['size_bytes']):,} bytes"
+        contents = int(tombstone["contents"])
+        held = f"{int(tombstone['size_bytes']):,} bytes"
+        if contents:  # "0 contents" beside many bytes reads like a fault: they were in the journal
+            held = f"{contents:,} {'content' if contents == 1 else 'contents'}, {held}"
         return f"removed on {day} by {tombstone['by']} ({tombstone['reason']}); it held {held}"
     except (ValueError, KeyError, TypeError, OverflowError, OSError):  # a torn line, or not one of ours
         return ""

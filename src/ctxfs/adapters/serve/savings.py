@@ -109,7 +109,7 @@ class Savings:
             billed = {place: [*calls] for place, calls in self._billed.items()}
             now = replace(self, problems=dict(self.problems), _replaced=dict(self._replaced), _billed=billed)
         replaced = plural(now.replaced, "content")
-        lines = [f"{plural(now.calls, 'call')}, {now.heard:,} of them with a bill; {replaced} replaced"]
+        lines = [f"{plural(now.calls, 'call')}, {now.heard:,} with a bill; {replaced} replaced"]
         if now.freed_tokens:
             whole = now.sent_tokens + now.freed_tokens
             part = f"{now.freed_tokens:,} of {whole:,} prompt tokens were not sent ({now.freed_tokens / whole:.0%})"

@@ -163,7 +163,7 @@ def warn_unknown_model(model: str) -> None:
         question = ""
     _warn_once(
         f"the model {model!r} is unknown{question or '.'} Assumed of it are a window of {window_tokens:,} tokens and "
-        f"{prices}: give your own, as window=... and pricing=EvictionPricing(prices=...)"
+        f"{prices}: give your own, as window=... (--window N) and pricing=EvictionPricing(prices=...)"
     )
 
 

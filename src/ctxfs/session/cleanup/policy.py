@@ -141,12 +141,12 @@ def _why_kept(  # noqa: PLR0911 - one for each rule
         return "an agent writes to it"
     if session.error is not None:
         return "it cannot be read: look at it, or `ctxfs forget SESSION`"
+    if not tags.isdisjoint(policy.keep_tags):
+        return f"it has a tag of {', '.join(policy.keep_tags)}"
     if policy.keep_last is not None and place < policy.keep_last:
         return f"it is one of the last {policy.keep_last}"
     if policy.keep_within_s is not None and age_s < policy.keep_within_s:
         return f"it changed within {_span(policy.keep_within_s)}"
-    if not tags.isdisjoint(policy.keep_tags):
-        return f"it has a tag of {', '.join(policy.keep_tags)}"
     if policy.older_than_s is not None and age_s <= policy.older_than_s:
         return f"it is not older than {_span(policy.older_than_s)}"
     if policy.larger_than_bytes is not None and session.disk_bytes <= policy.larger_than_bytes:
