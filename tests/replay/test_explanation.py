@@ -17,6 +17,8 @@ from ctxfs.messages.rates import planning_prices
 from ctxfs.session.records import EvictionSet
 from ctxfs.session.timeline.effect import DEFAULT_RULES
 from ctxfs.testing.pricing import pricing_on
+from ctxfs.tools.base import READING_DESCRIPTIONS
+from ctxfs.tools.read import read_tool
 
 pytestmark = pytest.mark.anyio
 
@@ -65,8 +67,10 @@ async def test_a_journal_that_has_numbers_which_are_gone_is_explained(tmp_path: 
     assert (explained.items, explained.next.offloads) == ((), ())
 
 
-async def test_what_goes_next_has_the_placeholders_of_an_agent_that_reads_by_itself(tmp_path: Path) -> None:
-    own = [{"name": "Read", "description": "Opens any file.", "input_schema": {"type": "object"}}]
+@pytest.mark.parametrize("is_ours", [False, True])
+async def test_what_goes_next_has_the_placeholders_that_the_agent_makes(tmp_path: Path, *, is_ours: bool) -> None:
+    description = read_tool(ContextFileSystem("none", root_path=tmp_path)).description
+    own = [{"name": "Read", "description": description if is_ours else "Opens any file.", "input_schema": {}}]
     layout = Layout("envelope", compress_from_chars=0)
     fs = ContextFileSystem("own", root_path=tmp_path, layout=layout)
     async with Context(fs=fs, pricing=None, window=None, preview_above_tokens=None) as context:
@@ -84,7 +88,12 @@ async def test_what_goes_next_has_the_placeholders_of_an_agent_that_reads_by_its
     resumed.tools = own
     async with resumed:
         expected = [(step.item_id, step.tokens_after) for step in resumed.plan().offloads]
-    explained = await reopened(tmp_path, "own", read_only=True)
+    known = set(READING_DESCRIPTIONS)
+    READING_DESCRIPTIONS.clear()  # as in a process that made no tools
+    try:
+        explained = await reopened(tmp_path, "own", read_only=True)
+    finally:
+        READING_DESCRIPTIONS.update(known)
     assert expected
     assert [(step.item_id, step.tokens_after) for step in explained.next.offloads] == expected
 

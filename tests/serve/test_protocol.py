@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from ctxfs.adapters.serve.mcp import Call, Server, serve_stdio
 from ctxfs.adapters.serve.protocol import greet
 from ctxfs.errors import ToolError
 from ctxfs.tools.base import Tool, ToolResult
+from patience import HANGS_S
 
 pytestmark = pytest.mark.anyio
 
@@ -138,3 +140,12 @@ def test_a_server_imports_nothing_that_makes_it_start_late() -> None:
     assert not slow & set(loaded)
     # The plug-in of Claude Code imports these once it has answered the greeting.
     assert not {"pydantic", "sqlite3", "ctxfs.tools.retrieval", "ctxfs.context.history.history"} & set(loaded)
+
+
+def test_a_plug_in_that_cannot_serve_does_not_greet(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ctxfs", "mcp", "--claude-code", "--preview-above-tokens", "500"]
+    command += ["--root", str(tmp_path)]
+    hello = json.dumps(request("initialize", protocolVersion="2025-06-18")) + "\n"
+    ran = subprocess.run(command, input=hello, capture_output=True, text=True, check=False, timeout=HANGS_S)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "preview_above_tokens" in ran.stderr

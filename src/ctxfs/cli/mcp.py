@@ -11,7 +11,7 @@ from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.options import PreviewAbove, Query, Root, StoreUrl
 from ctxfs.cli.session import SessionsAt, open_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
-from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
+from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, check_preview_above
 
 _CLAUDE_CODE_SESSION = "CLAUDE_CODE_SESSION_ID"
 
@@ -56,6 +56,7 @@ def mcp(
     if query:
         raise ConfigError("--query goes with a SESSION: the plug-in does not have it")
     stores = stores_of(sessions_at(root, store, may_be_new=True))
+    check_preview_above(preview_above_tokens or None)  # before it greets
     first = greet()
     from ctxfs.adapters.serve.claude_code import plugin_at, serve  # noqa: PLC0415 - half of the time of a start
 

@@ -47,8 +47,8 @@ class Histories:
     ) -> None:
         if "idle_s" in settings:
             raise TypeError(
-                "Histories has no setting 'idle_s': a history that was not used for five minutes is closed, never "
-                "later; with a smaller max_open it is closed earlier"
+                "Histories has no setting 'idle_s': a history that was not used for five minutes is closed "
+                "when another one is asked for; with a smaller max_open it is closed earlier"
             )
         require_int("max_open", max_open, at_least=1)
         self._stores = stores_at(root_path)

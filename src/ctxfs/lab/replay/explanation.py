@@ -36,6 +36,7 @@ from ctxfs.session.records import CallMade, ContentRemoved, EvictionSet, ItemAdd
 from ctxfs.session.timeline.costs import Account, Departure, account_of
 from ctxfs.session.timeline.effect import DEFAULT_RULES, Effect, effect, recorded_rates
 from ctxfs.session.timeline.lives import Lives
+from ctxfs.tools.read import read_tool
 
 _STAYS = {
     ItemType.SYSTEM_PROMPT: "stays: the system prompt is never evicted",
@@ -174,6 +175,7 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet) -> tuple[Plan, dict[s
     transcript = Transcript(rules.keep_recent, fs.base, economy=economy, policy=policy)
     sent = fs.state.request
     tools = None if sent is None else fs.state.tools.get(sent.tools)
+    read_tool(fs)  # a process knows the tools of ctxfs by their descriptions once it has made one
     readers = ASSUMED if tools is None else readers_in(tools)
     entry_rules = EntryRules(
         counter=counter,

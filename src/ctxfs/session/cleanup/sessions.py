@@ -202,7 +202,7 @@ async def tag_session(
 ) -> tuple[str, ...]:
     """Add tags to a session, remove others, and return its tags; ``ForgetPolicy`` selects sessions by them.
 
-    In a directory, the session stays as old as it was: a tag is no use of it.
+    In a directory, a session with a journal stays as old as it was: a tag is no use of it.
 
     Raises ``SessionLocked`` while another writer has it, ``SessionNotFound`` and ``WriteFailed``.
     """
@@ -237,7 +237,7 @@ def _status(journal: Path) -> os.stat_result | None:
 def _keep_age(journal: Path, before: os.stat_result) -> None:
     """Leave a session as old as it was: its age is that of its journal, and `forget --keep-last` and `last` go by it.
 
-    It has no lock any more: what another writer has added in the meantime makes it new.
+    It has no lock any more: what another writer adds while this is done makes it new.
     """
     written = journal.stat().st_size
     os.utime(journal, ns=(before.st_atime_ns, before.st_mtime_ns))

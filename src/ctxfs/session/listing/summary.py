@@ -178,7 +178,7 @@ async def _first_question(fs: ContextFileSystem, records: Iterable[Record]) -> s
     for record in records:
         if isinstance(record, ItemAdded) and record.item.item_type is ItemType.USER_MESSAGE:
             text = readable_text(record.item.message.content)
-            is_in_file = not text and record.item.id in fs.state.content_stored
+            is_in_file = not text and record.content_stored
             if is_in_file:
                 text = await _beginning(fs, record.item.id)
             line = " ".join(text[: 4 * _TITLE_CHARS].split())
