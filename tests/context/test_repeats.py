@@ -42,7 +42,7 @@ async def sees(context: Context, call_id: str, content: Content, name: str = "lo
 
 
 def named(content: Any) -> str:
-    """The call that a line names; "": it is no such line."""
+    """The call that a line names; empty where ``content`` is no such line."""
     found = LINE.fullmatch(content) if isinstance(content, str) else None
     return "" if found is None else found[1]
 
@@ -430,7 +430,7 @@ def test_what_the_reader_of_a_host_reads_back_stays_whole_in_a_history(tmp_path:
 
 
 def test_a_mark_of_an_error_stays_beside_the_line(tmp_path: Path) -> None:
-    """What marks an error in a request of others is no part of the content, and is sent as it is."""
+    """A framework marks an error beside the content, and that mark is sent as it is."""
     results: list[dict[str, Any]] = [
         {"type": "tool_result", "tool_use_id": "c1", "content": TEXT},
         {"type": "tool_result", "tool_use_id": "c2", "content": TEXT, "is_error": True},

@@ -1,4 +1,4 @@
-"""The bound on recorded sessions: what left is opened at the worst moment, wherever a session begins or ends."""
+"""The bound holds on recorded sessions, whole and in parts, also if all that left is opened at the worst moment."""
 
 import random
 from functools import partial

@@ -1,11 +1,9 @@
 """A history that is resumed at each call plans as one that goes on: its decisions say what the planner knew."""
 
 import random
-import sys
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -26,6 +24,7 @@ from ctxfs.session.state import SessionState, fold
 from ctxfs.testing.pricing import pricing_on
 from ctxfs.tools import Materialize
 from history.test_history import settings_of
+from line_count import counted_lines
 
 CALLS = 30
 
@@ -231,23 +230,9 @@ def lines_of_a_resume(calls: int) -> int:
     decided = [gone(n, text, replies_since=(calls - n) // 2 or 1) for n, text in enumerate(texts)]
     view = derived(SessionState(), {}, Decisions(decided), [0.0])
     parts = [Part("user", "go", "u"), *[part for n, text in enumerate(texts) for part in read(n, text)]]
-    count = 0
-
-    def line(_: FrameType, event: str, __: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return line
-
-    def call(frame: FrameType, _: str, __: Any) -> Any:
-        return line if frame.f_code.co_filename == view_module.__file__ else None
-
-    before = sys.gettrace()
-    sys.settrace(call)
-    try:
+    with counted_lines(view_module.__file__) as lines:
         view.update(parts)
-    finally:
-        sys.settrace(before)
-    return count
+    return lines.run
 
 
 @pytest.mark.no_cover  # this is another tracer

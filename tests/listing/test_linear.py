@@ -1,11 +1,7 @@
 """Work on a session grows with its items, and not with their square: lines of code are counted, never time."""
 
-import sys
-import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import anyio
 import pytest
@@ -20,6 +16,7 @@ from ctxfs.storage import threads
 from ctxfs.storage.urls import stores_at
 from ctxfs.view.session_page import session_page
 from ctxfs.view.sources import OpenSessions
+from line_count import counted_lines
 
 EXCHANGES = (25, 50, 100)
 OURS = str(Path(ctxfs.__file__).parent)
@@ -60,28 +57,13 @@ async def page(root: Path) -> None:
 
 def lines_run(work: Callable[[], Awaitable[None]]) -> int:
     """How many lines of ctxfs run, in whichever thread, until ``work`` is done."""
-    count = 0
-
-    def line(_: FrameType, event: str, __: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return line
-
-    def call(frame: FrameType, _: str, __: Any) -> Any:
-        return line if frame.f_code.co_filename.startswith(OURS) else None
-
     threads._threads.cache_clear()  # noqa: SLF001 - only threads that begin from here on are counted
-    before = sys.gettrace()
-    before_in_threads = threading.gettrace()
-    threading.settrace(call)
-    sys.settrace(call)
     try:
-        anyio.run(work)
+        with counted_lines(OURS) as lines:
+            anyio.run(work)
     finally:
-        sys.settrace(before)
-        threading.settrace(before_in_threads)
         threads._threads.cache_clear()  # noqa: SLF001
-    return count
+    return lines.run
 
 
 @pytest.mark.no_cover  # this is another tracer

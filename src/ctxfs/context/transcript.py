@@ -155,7 +155,8 @@ class Transcript:
         if not self._tells_repeats:
             return None
         if replies:
-            seen_up_to, reply = self._position, replies[-1]
+            seen_up_to = self._position
+            reply = replies[-1]
         elif self._last_reply is not None:
             seen_up_to, reply = self._last_reply
         else:
@@ -164,7 +165,9 @@ class Transcript:
         if call is None or self._reads_session(call):
             return None
         # A provider may use ids again in each turn: one of these is soon that of another result.
-        asked = {call.id for call in chain(self.open_calls, *[one.tool_calls for one in replies])}
+        asked = {one.id for one in self.open_calls}
+        for waiting in replies:
+            asked |= {one.id for one in waiting.tool_calls}
         length = _length(result.content)
         whole = [item for item_id in self._results.get(length, ()) if (item := self._whole(item_id)) is not None]
         last = whole[-_COMPARED:]
@@ -285,7 +288,7 @@ class Transcript:
     ) -> None:
         """Replace items by their new forms; ``left`` are the ids of the items that this evicted.
 
-        ``sizes``: the tokens of those that another text than their placeholder replaced.
+        ``sizes``: the tokens of a preview that stands for an item now, and not its placeholder, by the item's id.
         """
         for item in items:
             self.tokens += item.token_count - self._items[item.id].token_count

@@ -202,7 +202,7 @@ async def tag_session(
 ) -> tuple[str, ...]:
     """Add tags to a session, remove others, and return its tags; ``ForgetPolicy`` selects sessions by them.
 
-    In a directory, a session with a journal stays as old as it was: a tag is no use of it.
+    In a directory, a session with a journal stays as old as it was, since a tag does not use it.
 
     Raises ``SessionLocked`` while another writer has it, ``SessionNotFound`` and ``WriteFailed``.
     """
