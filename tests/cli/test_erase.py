@@ -71,6 +71,25 @@ def test_it_asks_and_erases(ctxfs: Run, tmp_path: Path, monkeypatch: pytest.Monk
     assert out.endswith("1 erased\n")
 
 
+def test_the_beginning_of_an_id_erases_nothing_unasked(ctxfs: Run, tmp_path: Path) -> None:
+    async def make() -> None:
+        async with Context("one", root_path=tmp_path) as context:
+            await context.add({"role": "user", "content": SECRET})
+
+    anyio.run(make)
+    assert "msg_001" in ctxfs("erase", "on", "msg_0…", "--dry-run")[1]
+    for session, item, said in (
+        ("on", "msg_001", "'on' is the beginning of one"),
+        ("one", "msg_0…", "'msg_0…' is the"),
+    ):
+        code, _, err = ctxfs("erase", session, item, "--yes")
+        assert code == 2
+        assert said in err
+        assert "give the whole id" in err
+    assert SECRET.encode() in (tmp_path / "one" / "journal.jsonl").read_bytes()
+    assert ctxfs("erase", "one", "msg_001", "--yes")[0] == 0
+
+
 def test_an_unknown_item_is_told(ctxfs: Run) -> None:
     code, _, err = ctxfs("erase", "s", "msg_009", "--yes")
     assert code != 0

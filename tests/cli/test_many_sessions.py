@@ -123,10 +123,25 @@ def test_a_session_in_use_is_shown_and_not_removed(ctxfs: Run, root: Path) -> No
 
 
 def test_several_are_removed_at_once(ctxfs: Run, root: Path) -> None:
-    code, out, _ = ctxfs("forget", "small", "lar", "small", "--yes", "--json")
+    code, out, _ = ctxfs("forget", "small", "large", "small", "--yes", "--json")
     assert code == 0
     assert [(one["session_id"], one["removed"]) for one in json.loads(out)] == [("small", True), ("large", True)]
     assert names(ctxfs) == ["middle"]
+
+
+@pytest.mark.parametrize("beginning", ["lar", "lar…"])
+def test_the_beginning_of_an_id_removes_nothing_unasked(ctxfs: Run, beginning: str) -> None:
+    code, out, said = ctxfs("forget", "small", beginning, "--yes")
+    assert (code, out) == (2, "")
+    assert f"'{beginning}' is the beginning of large: give the whole id" in said
+    assert len(names(ctxfs)) == 3
+    code, out, _ = ctxfs("forget", beginning, "--dry-run")
+    assert code == 0
+    assert "large" in out
+    code, out, said = ctxfs("prune", "small", beginning)
+    assert (code, out) == (2, "")
+    assert f"'{beginning}' is the beginning of large: give the whole id" in said
+    assert ctxfs("prune", "small", beginning, "--dry-run")[0] == 0
 
 
 @pytest.mark.service

@@ -66,7 +66,7 @@ def names(ctxfs: Run) -> set[str]:
 
 
 def test_rm_removes_a_session_and_leaves_the_others(ctxfs: Run) -> None:
-    (removed,) = json.loads(ok(ctxfs("forget", "s", "--yes", "--json")))
+    (removed,) = json.loads(ok(ctxfs("forget", "s1", "--yes", "--json")))
     assert (removed["session_id"], removed["removed"], removed["failed"]) == ("s1", True, None)
     assert names(ctxfs) == {"other"}
     code, _, err = ctxfs("forget", "other", "s1", "--yes")

@@ -14,7 +14,7 @@ from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import print_json, print_line, session_names
-from ctxfs.cli.session import find_session, find_sessions, sessions_at, stores_of
+from ctxfs.cli.session import find_session, find_sessions, require_whole_sessions, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.session.cleanup.contents import GRACE_S, UNDO_S, Pruned, prune_plans
@@ -219,6 +219,8 @@ def prune(
     """
     place = sessions_at(root, store)
     chosen = None if not sessions else anyio.run(find_sessions, place, sessions)
+    if sessions and chosen and not dry_run:
+        require_whole_sessions(sessions, chosen)
     work = prune_plans if dry_run else partial(prune_contents, by="ctxfs prune")
     undo_s, grace_s = UNDO_S if undo is None else undo, GRACE_S if grace is None else grace
     done: tuple[Pruned, ...] = anyio.run(

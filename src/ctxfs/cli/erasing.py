@@ -10,7 +10,14 @@ from ctxfs.cli.columns import print_columns
 from ctxfs.cli.completion import known_items
 from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, Unasked
 from ctxfs.cli.output import print_json, print_line
-from ctxfs.cli.session import find_item_ids, find_session, sessions_at, stores_of
+from ctxfs.cli.session import (
+    find_item_ids,
+    find_session,
+    require_whole_ids,
+    require_whole_sessions,
+    sessions_at,
+    stores_of,
+)
 from ctxfs.session.cleanup.erasing import Erasure, erase_plan
 from ctxfs.session.cleanup.erasing import erase as erase_contents
 from ctxfs.text import figures
@@ -47,7 +54,11 @@ def erase(
     """
     place = sessions_at(root, store)
     stores, session_id = stores_of(place), anyio.run(find_session, place, session)
-    items = anyio.run(find_item_ids, place, session_id, items)
+    named = items
+    items = anyio.run(find_item_ids, place, session_id, named)
+    if yes and not dry_run:
+        require_whole_sessions([session], [session_id])
+        require_whole_ids(named, items)
     plan: Erasure = anyio.run(partial(erase_plan, session_id, items, root_path=stores))
     if not as_json:
         _print(plan)

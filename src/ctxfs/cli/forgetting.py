@@ -14,7 +14,7 @@ from ctxfs.cli.columns import print_columns
 from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.options import AsJson, DryRun, Root, StoreUrl, Unasked
 from ctxfs.cli.output import print_json, print_line, session_names
-from ctxfs.cli.session import find_sessions, sessions_at, stores_of
+from ctxfs.cli.session import find_sessions, require_whole_sessions, sessions_at, stores_of
 from ctxfs.errors import ConfigError, SessionLocked
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.session.cleanup.policy import ForgetPlan, ForgetPolicy, Verdict
@@ -100,6 +100,8 @@ def forget(
         raise ConfigError("give forget sessions or rules, not both: rules choose among all sessions")
     else:
         named = anyio.run(find_sessions, place, sessions)
+        if yes and not dry_run:
+            require_whole_sessions(sessions, named)
         _refuse_running(stores, named)
         plan = anyio.run(named_plan, named, stores)
     if not as_json:

@@ -27,6 +27,7 @@ from ctxfs.text.utf8 import lossless_bytes
 SessionsAt = Path | SessionStores
 """Where sessions are: a directory, or somewhere else."""
 
+_LAST = "last"
 _NAMED_CANDIDATES = 4
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _AS_IT_IS = frozenset({"text", "bytes"})
@@ -100,7 +101,7 @@ async def find_session(root: SessionsAt, given: str) -> str:
     if isinstance(root, Path):
         return await run_to_completion(lambda: _find_session(root, given))
     found = await root.sessions()
-    if given == "last":
+    if given == _LAST:
         newest = max(found, key=lambda one: one.changed_at, default=None)
         matching = [] if newest is None else [newest.session_id]
     else:
@@ -130,9 +131,23 @@ async def find_sessions(root: SessionsAt, given: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([await find_session(root, one) for one in given]))
 
 
+def require_whole_sessions(given: Sequence[str], found: Sequence[str]) -> None:
+    """Raise ``ConfigError`` for the beginning of a session's id; see ``require_whole_ids``. "last" is no beginning."""
+    require_whole_ids([one for one in given if one.removesuffix(CUT) != _LAST], found)
+
+
+def require_whole_ids(given: Sequence[str], found: Sequence[str]) -> None:
+    """Raise ``ConfigError`` for the beginning of an id: unasked, another one might be removed than was meant."""
+    for one in given:
+        name = one.removesuffix(CUT)
+        if name not in found:
+            whole = next(full for full in found if full.startswith(name))
+            raise ConfigError(f"{one!r} is the beginning of {whole}: give the whole id, since nobody is asked")
+
+
 def _find_session(root: Path, given: str) -> str:
     missing = SessionNotFound(given, str(root), forgotten_under(root, given))
-    if given == "last":  # even if a session has this id, which an imported archive could bring
+    if given == _LAST:  # even if a session has this id, which an imported archive could bring
         newest = next((name for name in by_change(root) if is_session(root, name)), None)
         return _only(given, [] if newest is None else [newest], missing, "sessions")
     if is_session(root, given):
