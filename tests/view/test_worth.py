@@ -1,23 +1,26 @@
 """What the page says that evictions were worth."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import anyio
 import pytest
 
 from ctxfs.context.context import Context
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ContentRange
-from ctxfs.messages.messages import UserMessage
+from ctxfs.messages.messages import AssistantMessage, UserMessage
 from ctxfs.session.records import CallMade, Record, Restored
 from ctxfs.storage import LocalSessions
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.view.activity import Activity
+from ctxfs.view.activity_builder import ActivityBuilder
 from ctxfs.view.findings import Unfinished
 from ctxfs.view.sources import OpenSession
 from ctxfs.view.worth import Unevicted, unevicted, worth
+from patience import HANGS_S
 from session_items import stored_record
 from view.test_activity import BEGINNING, PRICES, asked, bill, replaced, result, told
 
@@ -150,4 +153,43 @@ async def test_a_page_is_made_beside_the_event_loop_and_again_when_its_session_h
         await opened.derived(str, make)
     assert len(made) == 2
     assert threading.get_ident() not in made
+    await opened.close()
+
+
+class _Held(ActivityBuilder):
+    """One that takes nothing in before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_begun = threading.Event()
+        self.may_go_on = threading.Event()
+
+    def feed(self, records: Iterable[Record]) -> None:
+        self.has_begun.set()
+        assert self.may_go_on.wait(HANGS_S)
+        super().feed(records)
+
+
+@pytest.mark.anyio
+async def test_records_are_taken_in_once_when_a_tab_is_closed_meanwhile(tmp_path: Path) -> None:
+    async with Context("s", root_path=tmp_path, model="", window=None, pricing=None) as context:
+        await context.add(UserMessage("question"))
+        opened = OpenSession(LocalSessions(tmp_path), "s")
+        opened._builder = held = _Held()  # noqa: SLF001 - so that the request can be cancelled at the right moment
+        held.may_go_on.set()
+        await opened.open()
+        await context.add(AssistantMessage("answer"))
+        held.has_begun.clear()
+        held.may_go_on.clear()
+        async with anyio.create_task_group() as requests:
+            requests.start_soon(opened.refresh)
+            await anyio.to_thread.run_sync(held.has_begun.wait, HANGS_S)
+            requests.cancel_scope.cancel()
+            held.may_go_on.set()
+        await opened.refresh()
+        afresh = await OpenSession(LocalSessions(tmp_path), "s").open()
+        assert opened.records == afresh.records
+        assert opened.activity == afresh.activity
+        assert len(opened.activity.calls) == 1
+        await afresh.close()
     await opened.close()

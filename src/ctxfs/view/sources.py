@@ -12,7 +12,7 @@ from ctxfs.messages.names import TERMINAL
 from ctxfs.session.discovery import unknown_files
 from ctxfs.session.filesystem import ContextFileSystem, storage_of
 from ctxfs.session.index import INDEX_NAME
-from ctxfs.session.journal import scan
+from ctxfs.session.journal import Scan, scan
 from ctxfs.session.listing.catalogue import list_summaries
 from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.session.records import Record
@@ -95,29 +95,30 @@ class OpenSession:
     async def refresh(self) -> bool:
         """Take in what was appended since the last time; return whether anything changed."""
         async with self._turn:
-            was_running = self.is_running
-            self.is_running = await run_to_completion(partial(has_writer, self._stores, self.fs.session_id))
+            is_running = await run_to_completion(partial(has_writer, self._stores, self.fs.session_id))
             last_seq, end = self._read
             data = await storage_of(self.fs).read_log(end)
-            if not data and was_running == self.is_running:
+            if not data and is_running == self.is_running:
                 return False
             found = await run_in_steps(partial(scan, data, last_seq=last_seq, offset=end))
             await self.fs.refresh()
-            self.unfinished = Unfinished() if self.is_running else await self._unfinished(found.torn_bytes)
-            self._derived.clear()
-            if found.end == end:
-                return False  # a line that is not complete yet
+            unfinished = Unfinished() if is_running else await self._unfinished(found.torn_bytes)
+            # Whole, also for a request whose tab was closed: the next one would take the same records in again.
+            return await run_to_completion(partial(self._take_in, found, is_running, unfinished))
 
-            def follow() -> Activity:
-                self._builder.feed(found.records)
-                return self._builder.activity
-
-            self.activity = await run_in_steps(follow)
-            self.records += found.records
-            self._timeline = None
-            self._read = found.last_seq, found.end
-            self._derived.clear()
-            return True
+    def _take_in(self, found: Scan, is_running: bool, unfinished: Unfinished) -> bool:
+        """Take over what was read; return whether there are new records. It runs in a thread, and takes long."""
+        self.is_running = is_running
+        self.unfinished = unfinished
+        self._derived.clear()
+        if found.end == self._read[1]:
+            return False  # a line that is not complete yet
+        self._builder.feed(found.records)
+        self.activity = self._builder.activity
+        self.records += found.records
+        self._timeline = None
+        self._read = found.last_seq, found.end
+        return True
 
     async def _unfinished(self, torn_bytes: int) -> Unfinished:
         """What a writer that is no longer running left unfinished."""
