@@ -364,6 +364,8 @@ def test_what_quotes_a_line_or_a_long_word_is_found() -> None:
     assert quotes.found_in("as I read:\n  password = hunter2-hunter2\n")
     assert quotes.found_in("It is hunter2-hunter2.")
     assert not quotes.found_in("a short password = other")
+    assert Quotes(["4711\n0815\n"]).found_in("4711\n0815\n"), "an equal text, though all its lines are short"
+    assert not Quotes(["done\n"]).found_in("done\n"), "any text may be that"
 
 
 @pytest.mark.anyio

@@ -14,9 +14,10 @@ from ctxfs import Agent, AgentConfig, Context, History, OffloadPolicy, Part, too
 from ctxfs.context.entry import Entry
 from ctxfs.context.live import LiveTranscript
 from ctxfs.context.transcript import Transcript
-from ctxfs.errors import ConfigError
+from ctxfs.errors import ConfigError, ContentGone
 from ctxfs.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.messages.messages import Content, Message
+from ctxfs.session import erase
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import ScriptedModel
 from ctxfs.tools import Materialize, Materializer, read_tool
@@ -66,6 +67,21 @@ async def test_a_result_that_comes_again_is_one_line_and_can_be_read(tmp_path: P
         assert await context.messages() == sent
         assert named(await sees(context, "c4", TEXT)) == "c1"
         assert (await context.restore("c4")).message.content == TEXT
+
+
+async def test_whichever_of_two_equal_results_is_erased_names_the_other_which_stays_as_it_was(tmp_path: Path) -> None:
+    numbers = "".join(f"{n}\n" for n in range(412))
+    for gone, left in (("c1", "c2"), ("c2", "c1")):
+        async with Context(f"s-{gone}", root_path=tmp_path, **TELLS) as context:
+            await context.add(UserMessage("go"))
+            await sees(context, "c1", numbers)
+            assert named(await sees(context, "c2", numbers)) == "c1"
+            await context.fs.writer.store(context.items)
+        assert (await erase(f"s-{gone}", [gone], root_path=tmp_path)).quoted_in == (left,)
+        async with Context(f"s-{gone}", root_path=tmp_path, **TELLS) as context:
+            assert await context.fs.load(left) == numbers
+            with pytest.raises(ContentGone):
+                await context.fs.load(gone)
 
 
 async def test_a_reply_and_its_result_may_enter_together(tmp_path: Path) -> None:

@@ -70,6 +70,8 @@ _SETTINGS: tuple[dict[str, Any], ...] = (
     {**_DROPS, "keep_recent": {"Read": 2}, "pricing": None},
     {**_ARCHIVES, "pricing": None},
     {**_ARCHIVES, "keep_recent": {"Read": 1}, "pricing": None},
+    {"keep_recent": {"Read": 3}, "offload_policy": OffloadPolicy(repeats=True), "window": None, "pricing": None},
+    {"offload_policy": OffloadPolicy(token_threshold=50, repeats=True), "window": _BUDGET, "pricing": None},
 )
 OPERATIONS: tuple[str, ...] = (
     *("exchange",) * 6,
@@ -89,6 +91,8 @@ class _Play:
     settings: dict[str, Any] = field(default_factory=dict)
     context: Context | None = None
     calls: int = 0
+    same_as: dict[str, str] = field(default_factory=dict)
+    """By call: the first call with the same result."""
     counted: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     excused: set[str] = field(default_factory=set)
@@ -104,6 +108,11 @@ class _Play:
             self.context = Context(fs=self._fs(self.store), counter=_COUNTER, **self.settings)
             await self.context.open()
         return self.context
+
+    @property
+    def _tells_repeats(self) -> bool:
+        policy = self.settings.get("offload_policy")
+        return policy is not None and policy.repeats
 
     def _fs(self, store: MemoryStore | LocalStore, session_id: str = "") -> ContextFileSystem:
         return ContextFileSystem(
@@ -131,12 +140,19 @@ class _Play:
         self.calls += 1
         call_id, size = f"call_{self.calls}", self.rng.choice((1, 30, 150, 300))
         call = {"type": "tool_use", "id": call_id, "name": "Read", "input": {"n": self.calls}}
-        result = "".join(f"line {n} of {call_id}\n" for n in range(size))
+        if self._tells_repeats:
+            same = self.rng.choice((call_id, *self.same_as.values()))
+            size = 150
+        else:
+            same = call_id
+        self.same_as[call_id] = same
+        result = "".join(f"line {n} of {same}\n" for n in range(size))
         try:
             await context.add(
                 UserMessage(f"question {self.calls}"), AssistantMessage((call,)), ToolMessage(call_id, "Read", result)
             )
-            await context.request()
+            sent = await context.request()
+            self.counted["told"] += "[The same as" in str(sent["messages"][-1])
             await context.add(AssistantMessage(f"answer {self.calls}"))
         except ContextOverflow:
             self.counted["overflow"] += 1
@@ -203,25 +219,47 @@ class _Play:
 
     async def _erase(self, context: Context) -> None:
         """Erase one item; sometimes the process dies within that, the session is opened, and it is erased again."""
-        item_id = self.rng.choice(sorted(context.fs.state.ids) or [""])
+        known = sorted(context.fs.state.ids)
+        results = [one for one in known if one in self.same_as]
+        if results and self._tells_repeats and self.rng.random() < 0.7:
+            known = results
+        item_id = self.rng.choice(known or [""])
         if not item_id:
             return
         await context.close()
         watched = WatchedStore(self.store.session_id, copied(self.store.disk))
         async with self._fs(watched) as fs:
+            equal = self._equal_to(item_id, fs.state)
+            had_content = _has_content(item_id, fs.state)
             watched.crashed.clear()
-            await self.ways.erase(fs, [item_id], self.now)
+            quoting = await self.ways.erase(fs, [item_id], self.now)
+            if had_content:
+                self.wrong += [f"{item_id} was erased, and {one} is not named" for one in equal if one not in quoting]
+        item_ids = [item_id]
+        if equal and self.rng.random() < 0.5:  # else what is equal goes on
+            self.counted["erased with what is equal"] += 1
+            item_ids += equal
+            async with self._fs(watched) as fs:
+                await self.ways.erase(fs, equal, self.now)
         if watched.crashed and self.rng.random() < 0.3:
             self.counted["killed within an erasing"] += 1
             between = await self._go_on_with(self.rng.choice(watched.crashed), None)
             await between.close()
             watched = WatchedStore(self.store.session_id, copied(self.store.disk))
             async with self._fs(watched) as fs:
-                await self.ways.erase(fs, [item_id], self.now)
+                await self.ways.erase(fs, item_ids, self.now)
         state = (await self._go_on_with(watched.disk, None)).fs.state
         self.excused |= {gone.item_id for gone in state.removed.values() if gone.erased}
         self.counted["erased"] += 1
-        self.wrong += [f"{item_id} was erased, and is in {where}" for where in _places_of(item_id, watched.disk)]
+        if len(item_ids) > len(equal):
+            mark = self.same_as.get(item_id, item_id)
+            self.wrong += [f"{mark} was erased, and is in {where}" for where in _places_of(mark, watched.disk)]
+
+    def _equal_to(self, item_id: str, state: SessionState) -> list[str]:
+        """The other results that are equal to one, and still have their content."""
+        same = self.same_as.get(item_id)
+        equal = [one for one, first in self.same_as.items() if first == same and one != item_id]
+        return [one for one in equal if _has_content(one, state)]
 
     async def _fork(self, context: Context) -> None:
         """Fork at a call. The fork is pruned; then one of the two goes on, and the other one stays in the family."""
@@ -317,6 +355,11 @@ class _Play:
 
     async def _wait(self, context: Context) -> None:
         self.now += self.rng.choice((1.0, 60.0, 1e6))
+
+
+def _has_content(item_id: str, state: SessionState) -> bool:
+    item = state.items.get(item_id)
+    return item_id in state.stored or (item is not None and not item.destroyed and item_id not in state.removed)
 
 
 def _gone_since(records: Sequence[Record], at: int | None) -> set[str]:

@@ -41,13 +41,15 @@ async def prune_silently(fs: ContextFileSystem, disk: MemoryDisk, **settings: An
         disk.files.pop(one.name, None)
 
 
-async def _erase_properly(fs: ContextFileSystem, item_ids: Sequence[str], now: float) -> None:
-    await erase_in(fs, item_ids, by="a play", reason="secret", now=now)
+async def _erase_properly(fs: ContextFileSystem, item_ids: Sequence[str], now: float) -> Sequence[str]:
+    """Erase the items, and return those that have a line of them."""
+    return (await erase_in(fs, item_ids, by="a play", reason="secret", now=now)).quoted_in
 
 
-async def erase_files_only(fs: ContextFileSystem, item_ids: Sequence[str], _: float) -> None:
+async def erase_files_only(fs: ContextFileSystem, item_ids: Sequence[str], _: float) -> Sequence[str]:
     """A broken erasing, for the control: the journal and the archives still have the contents."""
     await remove_contents(fs, dict.fromkeys(item_ids, "control"), by="control")
+    return ()
 
 
 def _fork_properly(records: Sequence[Record], started: SessionStarted, at: int | None) -> Sequence[Record]:
@@ -64,7 +66,7 @@ class Ways:
     """How a play prunes, erases, forks and forgets; as it is meant, unless it is a control."""
 
     prune: Callable[..., Awaitable[None]] = _prune_properly
-    erase: Callable[[ContextFileSystem, Sequence[str], float], Awaitable[None]] = _erase_properly
+    erase: Callable[[ContextFileSystem, Sequence[str], float], Awaitable[Sequence[str]]] = _erase_properly
     fork: Callable[[Sequence[Record], SessionStarted, int | None], Sequence[Record]] = _fork_properly
     forget: Forget = forget_properly
 

@@ -193,19 +193,25 @@ def _blank_notes(part: Mapping[str, Any], item_ids: Collection[str]) -> Mapping[
 
 
 class Quotes:
-    """Finds other texts with a line of the erased contents, or with one of their longest words."""
+    """Finds other texts with a line of the erased contents, or with one of their longest words; or equal to one."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         lines = set[str]()
         words = set[str]()
+        whole = set[str]()
         for text in texts:
+            if len(text) >= _QUOTE_CHARS:  # a repeated result may have short lines alone
+                whole.add(text)
             lines.update(map(str.strip, text.splitlines()))
             words.update(word for word in text.split() if len(word) >= _WORD_CHARS)
+        self._whole = frozenset(whole)
         self._lines = frozenset(line for line in lines if len(line) >= _QUOTE_CHARS)
         self._longest = [*sorted(self._lines, key=len)[-_QUOTES:], *sorted(words, key=len)[-_QUOTES:]]
 
     def found_in(self, text: str) -> bool:
         """Whether the text has one of them."""
+        if text in self._whole:
+            return True
         for line in text.splitlines():
             if line.strip() in self._lines:
                 return True

@@ -80,7 +80,7 @@ class Erasure:
     """What erasing removes from a session, and what it does not reach.
 
     ``archives``: ids of the archives with an erased item; they are rewritten. ``quoted_in``: other items, and notes,
-    with a line or a long word of an erased content; they are kept: erase them too if they must go.
+    that equal an erased content, or have a line or a long word of it; they are kept: erase them too if they must go.
     ``other_sessions``: those in the same place that share the content, such as forks. ``not_reached``: whatever else
     may hold it, as one line each.
     """
