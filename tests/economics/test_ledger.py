@@ -61,7 +61,7 @@ def test_the_ledger_agrees_with_a_recount(turns: list[tuple[Any, Any]]) -> None:
         assert plan(untouched) == decided  # a copy does not change with it
         assert ledger.total_tokens == sum(sizes())
         assert left.isdisjoint(ledger.held)
-        held = list(ledger.chain.newest_first())[::-1]
+        held = [h for block in ledger.chain.blocks() for h in reversed(block.items)][::-1]
         assert held == list(ledger.held.values())
         if held:
             start = next(i for i, p in enumerate(context) if isinstance(p, Candidate) and p.id == held[0].id)

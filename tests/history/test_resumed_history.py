@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ctxfs.context.history import view as view_module
+import ctxfs
 from ctxfs.context.history.decisions import Decisions
 from ctxfs.context.history.history import History
 from ctxfs.context.history.parts import Edits, Part
@@ -27,6 +27,7 @@ from history.test_history import settings_of
 from line_count import counted_lines
 
 CALLS = 30
+OURS = str(Path(ctxfs.__file__).parent)
 
 
 @dataclass
@@ -120,10 +121,14 @@ def test_it_plans_as_one_that_goes_on(tmp_path: Path, seed: int, keeps: bool, se
 
 
 def derived(
-    state: SessionState, sources: dict[str, ContentRange], decisions: Decisions, clock: list[float]
+    state: SessionState,
+    sources: dict[str, ContentRange],
+    decisions: Decisions,
+    clock: list[float],
+    keep_recent: dict[str, int] | None = None,
 ) -> HistoryView:
     settings = settings_of(
-        keep_recent=None,
+        keep_recent=keep_recent,
         pricing=pricing_on(lambda: clock[0], parameters=EvictionParameters(max_loss=5.0)),
         materialize=None,
         preview_above_tokens=None,
@@ -187,7 +192,7 @@ def test_calls_of_a_reply_that_is_stored_as_one_item_are_not_one_item_to_the_pla
     view.update([Part("user", "go", "u"), *calls, Part("result", "ok", "r", "c0", "Write"), Part("reply", "so", "s")])
     economy = view.transcript.economy
     assert economy is not None
-    assert not list(economy.ledger.chain.newest_first())
+    assert not economy.ledger.held
     assert economy.ledger.total_tokens == view.transcript.tokens
 
 
@@ -224,21 +229,25 @@ def test_a_part_that_was_sent_nobody_noted_how_often_saves_nothing(replies_since
     assert (economy.ledger.saved != 0) == saves
 
 
-def lines_of_a_resume(calls: int) -> int:
-    """How many lines of the view run when each of ``calls`` results has left long after it came, each at a reply."""
+def lines_of_a_resume(room: str, calls: int, keep_recent: dict[str, int] | None) -> int:
+    """How many lines of a room run when each of ``calls`` results has left long after it came, each at a reply."""
     texts = [f"{n} and more\n" * 100 for n in range(calls)]
     decided = [gone(n, text, replies_since=(calls - n) // 2 or 1) for n, text in enumerate(texts)]
-    view = derived(SessionState(), {}, Decisions(decided), [0.0])
+    view = derived(SessionState(), {}, Decisions(decided), [0.0], keep_recent=keep_recent)
     parts = [Part("user", "go", "u"), *[part for n, text in enumerate(texts) for part in read(n, text)]]
-    with counted_lines(view_module.__file__) as lines:
+    with counted_lines(f"{OURS}/{room}") as lines:
         view.update(parts)
     return lines.run
 
 
 @pytest.mark.no_cover  # this is another tracer
-def test_a_reply_looks_only_at_what_left_before_it() -> None:
-    first, second = [more - less for less, more in pairwise(map(lines_of_a_resume, (25, 50, 100)))]
-    assert second < 2.1 * first
+@pytest.mark.parametrize("keep_recent", [None, {"Read": 5}])
+@pytest.mark.parametrize("room", ["context", "eviction"])
+def test_a_reply_looks_only_at_what_left_before_it(room: str, keep_recent: dict[str, int] | None) -> None:
+    lines_of_a_resume(room, 1, keep_recent)  # what runs once only
+    lines = [lines_of_a_resume(room, calls, keep_recent) for calls in (50, 200, 350)]
+    first, second = [more - less for less, more in pairwise(lines)]
+    assert second < 1.1 * first
 
 
 @pytest.mark.parametrize(("which", "misses"), [("own", 1), ("of a branch", 0), ("uncounted", 0)])

@@ -6,7 +6,6 @@ it was sent, with a long placeholder, counts as held: when it is due, a short pl
 Restored results stay for a while (``holds``).
 """
 
-from bisect import insort
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -86,7 +85,7 @@ class EphemeralLedger:
         self._keep_recent = dict(keep_recent)
         self._candidates = candidates
         self._holds = holds
-        self._held: dict[str, list[_Held]] = {tool: [] for tool in keep_recent}
+        self._held: dict[str, dict[str, _Held]] = {tool: {} for tool in keep_recent}  # by id, oldest first
         self._seen = 0
 
     def entered(self, item: ContextItem, position: int) -> None:
@@ -97,17 +96,21 @@ class EphemeralLedger:
         tool = item.tool_name
         if tool is None or tool not in self._held:
             return
-        held, keep = self._held[tool], self._keep_recent[tool]
-        held.append(_Held(position, item.id, self._candidates.can_leave(item.id)))
-        if len(held) > keep and not held[-keep - 1].can_leave:
-            del held[-keep - 1]  # beyond the last n, and it cannot shrink: it is not examined again
+        held = self._held[tool]
+        held[item.id] = _Held(position, item.id, self._candidates.can_leave(item.id))
+        while len(held) > self._keep_recent[tool]:
+            oldest = next(iter(held.values()))
+            if oldest.can_leave:
+                break
+            del held[oldest.item_id]  # beyond the last n, and it cannot shrink: it is not examined again
 
     def restored(self, item: ContextItem, position: int) -> None:
         """Take in a result whose content is back at ``position``, its old one; other items change nothing."""
-        if item.tool_name in self._held:
-            held = self._held[item.tool_name]
-            held[:] = [result for result in held if result.item_id != item.id]
-            insort(held, _Held(position, item.id, self._candidates.can_leave(item.id)))
+        tool = item.tool_name
+        if tool is None or tool not in self._held:
+            return
+        others = {**self._held[tool], item.id: _Held(position, item.id, self._candidates.can_leave(item.id))}
+        self._held[tool] = {held.item_id: held for held in sorted(others.values())}
 
     def seen_up_to(self, position: int) -> None:
         """Note that the model has replied to everything before ``position``."""
@@ -119,22 +122,19 @@ class EphemeralLedger:
         One that the model has not seen yet is sent as a preview: it stays one of the last n.
         """
         gone = frozenset(item_ids) - frozenset(shrinkable)
-        for tool, held in self._held.items():
-            kept: list[_Held] = []
-            for result in held:
-                if result.item_id not in gone:
-                    kept.append(result)
-                elif result.position >= self._seen:
-                    kept.append(replace(result, can_leave=False))
-            beyond = len(kept) - self._keep_recent[tool]
-            held[:] = [result for number, result in enumerate(kept) if number >= beyond or result.can_leave]
+        for held in self._held.values():
+            for item_id in gone & held.keys():
+                if held[item_id].position < self._seen:
+                    del held[item_id]
+                else:
+                    held[item_id] = replace(held[item_id], can_leave=False)
 
     def due(self) -> list[tuple[int, str, str]]:
         """Every result that is due now, oldest first: its position, its id, and why."""
         return sorted(
             (h.position, h.item_id, keep_recent_reason(tool, self._keep_recent[tool]))
             for tool, held in self._held.items()
-            for h in held[: -self._keep_recent[tool]]
+            for h in list(held.values())[: -self._keep_recent[tool]]
             if h.can_leave and h.position < self._seen and h.item_id not in self._holds
         )
 

@@ -209,10 +209,12 @@ class SessionPricing:
         ledger.resized({**self._candidates.known_sizes(item_ids), **sizes})
         longer = [item for item in shrinkable.values() if item.id in ledger.held]
         cold = ledger.is_cold(self._clock())
-        exact = [one for one in item_ids if one in self._exact_items and one in ledger.held]
+        exact = {one for one in item_ids if one in self._exact_items and one in ledger.held}
         if exact:
-            freed = sum([ledger.held[one].saved_tokens for one in exact])
-            rewritten = 0 if cold else max(0, ledger.tokens_from(exact) - freed - ledger.new_tokens)
+            leaving = list(ledger.chain.with_tokens(exact))
+            freed = sum([held.saved_tokens for held, _ in leaving])
+            _, from_oldest = leaving[-1]
+            rewritten = 0 if cold else max(0, from_oldest - freed - ledger.new_tokens)
             self.keep_recent_cost.evicted(freed, rewritten, ledger.rates)
         ledger.evicted(item_ids, cold=cold)
         placeholders = [

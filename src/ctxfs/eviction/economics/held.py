@@ -1,6 +1,7 @@
 """What a ledger holds: the items that could leave, in blocks, so that a plan looks only at those that may. Pure."""
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -153,10 +154,21 @@ class Chain:
             last.items[-1].tokens_after += tokens
             last.is_summed = False
 
-    def newest_first(self) -> Iterator[Held]:
-        """The items from the end of the context to its start."""
-        for block in reversed(self._blocks):
-            yield from reversed(block.items)
+    def with_tokens(self, item_ids: AbstractSet[str]) -> Iterator[tuple[Held, int]]:
+        """These held items, the newest first, each with what the context has in tokens from it on."""
+        to_find = {self.by_id[item_id].block for item_id in item_ids}
+        tokens = 0
+        for block in self.blocks():
+            if not to_find:
+                break
+            if block not in to_find:
+                tokens += block.tokens
+                continue
+            to_find.remove(block)
+            for held in reversed(block.items):
+                tokens += held.candidate.tokens + held.tokens_after
+                if held.id in item_ids:
+                    yield held, tokens
 
     def blocks(self) -> Iterator[ItemBlock]:
         """The blocks from the end to the start, summed up."""

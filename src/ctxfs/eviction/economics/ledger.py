@@ -192,33 +192,24 @@ class Ledger:
         if not leaving:
             return self
         rates = self.rates
-        unsent = self.new_tokens
-        passed = 0  # tokens from here on, once all have left
-        rewritten = 0
-        to_find = len(leaving)
-        newest_first = self.chain.newest_first()
-        while to_find:
-            held = next(newest_first)
-            whole = held.candidate.tokens + held.tokens_after
-            unsent -= whole
-            passed += whole
-            if held.id not in leaving:
-                continue
-            to_find -= 1
+        new_tokens = self.new_tokens
+        freed = 0
+        rewritten = 0  # tokens from the oldest that was sent on, once all have left
+        for held, tokens in self.chain.with_tokens(leaving):
             saved = held.saved_tokens
-            passed -= saved
-            self.total_tokens -= saved
-            if unsent >= 0:
+            freed += saved
+            if tokens <= new_tokens:
                 self.new_tokens -= saved
                 self.gone_new_tokens += saved
             elif not held.candidate.pinned:
                 self.gone_tokens += saved
-                rewritten = passed
+                rewritten = tokens - freed
             if held.candidate.hidden_tokens:  # what a preview hides was counted when it came
                 self.left[held.id] = (held.came, held.hazard)
             else:
                 self.left[held.id] = (held.used, held.hazard)
                 self.open_read_backs.add(held.used, held.hazard)
+        self.total_tokens -= freed
         self.chain.take_out({one: self.held[one].candidate.placeholder_tokens for one in leaving})
         whole_prompt = rates.rewrites_all and rewritten > self.new_tokens
         again = max(0, (self.total_tokens if whole_prompt else rewritten) - self.new_tokens)
@@ -299,17 +290,6 @@ class Ledger:
         self._take_back()
         self.changes += 1
         return self
-
-    def tokens_from(self, item_ids: Collection[str]) -> int:
-        """How many tokens the context has from the oldest of these held items on."""
-        to_find = set(item_ids)
-        tokens = 0
-        for held in self.chain.newest_first():
-            if not to_find:
-                break
-            to_find.discard(held.id)
-            tokens += held.candidate.tokens + held.tokens_after
-        return tokens
 
     # What is expected ------------------------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ def _places(ledger: Ledger) -> dict[str, int]:
     """By id: how many tokens of the context there are from an item on."""
     tokens = 0
     found: dict[str, int] = {}
-    for h in ledger.chain.newest_first():
+    for h in reversed(ledger.chain.by_id.values()):
         tokens += h.candidate.tokens + h.tokens_after
         found[h.id] = tokens
     return found
