@@ -116,6 +116,32 @@ def test_nothing_new_is_replaced_that_no_tool_of_the_request_opens(
         assert len(placeholders(one.rewritten(api, body(5, []))[0])) == 4, "without any tools nothing is known of them"
 
 
+@APIS
+def test_requests_that_name_no_tools_are_warned_of_once(
+    tmp_path: Path, api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as those of a hook that is given the messages alone."""
+    body = BODIES[api]
+    with history(tmp_path) as one, caplog.at_level(logging.WARNING, "ctxfs.context"):
+        for count in (3, 4):
+            assert placeholders(one.rewritten(api, body(count, []))[0])
+        assert caplog.text.count("requests without 'tools'") == 1
+
+
+@APIS
+def test_a_request_without_tools_after_one_that_had_them_is_not_warned_of(
+    tmp_path: Path, api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It asks for a text."""
+    body = BODIES[api]
+    with history(tmp_path) as one, caplog.at_level(logging.WARNING, "ctxfs.context"):
+        one.rewritten(api, body(3, ["log", "Read"]))
+        assert placeholders(one.rewritten(api, body(4, []))[0])
+    with History("two", root_path=tmp_path, keep_recent={"log": 1}, preview_above_tokens=None) as two:
+        assert placeholders(two.rewritten(api, body(3, []), has_tools=True)[0])
+    assert "requests without 'tools'" not in caplog.text
+
+
 def test_a_window_that_cannot_be_kept_without_the_tool_is_not_reported_as_kept(tmp_path: Path) -> None:
     with History("one", root_path=tmp_path, window=20_000, pricing=None, preview_above_tokens=None) as one:
         body = messages(4, ["log", "Bash"])

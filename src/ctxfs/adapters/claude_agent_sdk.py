@@ -118,7 +118,14 @@ class _Store:
         overhead = await _beside(messages)
         branch = key.get("subpath") or ""
         body = {"messages": messages}
-        rewritten = partial(self._history.rewritten, "messages", body, branch=branch, overhead_tokens=overhead)
+        rewritten = partial(
+            self._history.rewritten,
+            "messages",
+            body,
+            branch=branch,
+            overhead_tokens=overhead,
+            has_tools=True,  # Claude Code's own, which no transcript has
+        )
         sent, _ = await to_thread.run_sync(rewritten)
         new = iter(sent["messages"])
         return [{**entry, "message": next(new)} if _is_said(entry) else entry for entry in entries]

@@ -155,6 +155,7 @@ class History:
         """Forget the requests that were read."""
         self._memories = WireMemories()
         self._told_unread = False
+        self._warns_of_no_tools = True
 
     def _after_fork(self) -> None:
         fs = self._core.fs
@@ -264,7 +265,8 @@ class History:
     def messages(self, body: Body, *, branch: str = "") -> Body:
         """Return a request to the Messages API, given as it would be sent, with what is due replaced.
 
-        If it has tools, but none with which the model could open it, nothing new is replaced: see ``rewrite``.
+        If it has tools, but none with which the model could open it, nothing new is replaced: see ``rewrite``. If no
+        request had tools so far, this is not known: what is due is replaced, and a warning is logged once.
 
         Unchanged messages are the same objects; changed ones keep their fields: ids, ``cache_control``, unknown ones.
         Raises what ``rewrite`` raises, and ``TranscriptError`` if the body is not such a request.
@@ -305,10 +307,13 @@ class History:
         """``gemini``, awaited."""
         return await to_thread.run_sync(partial(self.gemini, body, branch=branch))
 
-    def rewritten(self, api: Api, body: Body, *, branch: str = "", overhead_tokens: int = 0) -> tuple[Body, Edits]:
+    def rewritten(
+        self, api: Api, body: Body, *, branch: str = "", overhead_tokens: int = 0, has_tools: bool = False
+    ) -> tuple[Body, Edits]:
         """Return what the method named ``api`` returns, and the edits in it.
 
-        ``overhead_tokens``: the size of what the request will hold and ``body`` does not.
+        ``overhead_tokens``: the size of what the request will hold and ``body`` does not. ``has_tools``: whether there
+        will be tools in it, among them the one that placeholders name.
         """
         view = VIEWS[api]
         require_text("branch", branch)
@@ -320,10 +325,19 @@ class History:
             if beside:
                 overhead += self._core.counting.count(json_codec.dumps_text(beside))
             tools = tools_in(body)
+            if tools or has_tools:
+                self._warns_of_no_tools = False  # one without them, as for a text, may follow
             host = view.host_cache(body)
             can_read = self._can_read(tools)
             edits = self._core.rewrite(
                 parts, branch, overhead, is_own=is_own, host=host, can_read=can_read, tools=tools
+            )
+        if edits and self._warns_of_no_tools:
+            self._warns_of_no_tools = False
+            _log.warning(
+                "session %s: something is replaced in requests without 'tools', so it is not known whether the model "
+                "can open it: pass the request's tools to the history too, with those of the history among them",
+                self.session_id,
             )
         if edits.overflow is not None:
             _log.warning("session %s: %s", self.session_id, edits.overflow)
