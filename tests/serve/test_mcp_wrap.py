@@ -221,6 +221,62 @@ async def test_a_server_that_wants_a_token_says_how_to_give_it_one(
     assert "secret" not in said
 
 
+class Breaks(BaseHTTPRequestHandler):
+    """A server that hangs up in the middle of each second answer."""
+
+    answers = 0
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "id" not in request:
+            self.send_response(202)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        type(self).answers += 1
+        greeting = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+        result = greeting if request["method"] == "initialize" else {}
+        body = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body if self.answers % 2 else body[:5])
+        self.close_connection = True
+
+    def do_GET(self) -> None:
+        self.send_response(405)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name
+        """Print nothing."""
+
+
+async def test_an_answer_that_breaks_off_is_an_error_and_the_next_call_is_answered(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Breaks) as server:
+        running = threading.Thread(target=server.serve_forever)
+        running.start()
+        try:
+            async with client(tmp_path, "--url", f"http://127.0.0.1:{server.server_port}/mcp") as session:
+                await session.initialize()
+                with pytest.raises(MCPError, match=r"the MCP server at 127\.0\.0\.1 gave no answer: "):
+                    await session.send_ping()
+                await session.send_ping()
+        finally:
+            server.shutdown()
+            running.join()
+
+
+async def test_a_server_that_is_not_there_is_an_error_and_may_come_later(tmp_path: Path) -> None:
+    with socket.socket() as taken:  # bound, and not listening: nobody else answers there
+        taken.bind(("127.0.0.1", 0))
+        async with client(tmp_path, "--url", f"http://127.0.0.1:{taken.getsockname()[1]}/mcp") as session:
+            for _ in range(2):
+                with pytest.raises(MCPError, match=r"the MCP server at 127\.0\.0\.1 gave no answer: "):
+                    await session.initialize()
+
+
 async def test_the_newest_protocol_which_has_no_handshake(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +300,7 @@ async def test_the_newest_protocol_which_has_no_handshake(
         ([], "either a server's command after --, or its --url"),
         (["--url", "http://127.0.0.1", "--", "server"], "either a server's command after --, or its --url"),
         (["--url", "example.org"], "must begin with https:// or http://"),
+        (["--url", "http://[::1"], "'http://[::1' is not a URL"),
         (["--header", "A=b", "--", "server"], "--header is sent to a --url"),
         (["--url", "http://127.0.0.1", "--header", "A"], "give NAME=VALUE"),
         (["--url", "http://127.0.0.1", "--header", "A={NO_SUCH}"], "the environment has no NO_SUCH"),

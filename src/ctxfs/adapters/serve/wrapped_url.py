@@ -3,13 +3,13 @@
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
 
 from ctxfs.adapters.extras import needs
 from ctxfs.adapters.serve.wrap import Line, Upstream
+from ctxfs.errors import ConfigError
 from ctxfs.errors.base import described
 
 with needs("mcp"):
@@ -25,7 +25,7 @@ with needs("mcp"):
         x_mcp_header_map,
     )
     from mcp.shared.message import ClientMessageMetadata, SessionMessage
-    from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+    from mcp_types import INTERNAL_ERROR, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 
 _log = logging.getLogger("ctxfs.adapters")
 
@@ -38,29 +38,42 @@ _SIGN_IN = (
 _TIMEOUT = httpx2.Timeout(30.0, read=300.0)  # the SDK's own: a server may hold a stream open
 
 
-@dataclass
-class _Refusal:
-    """Why the server refused the last request, if it did not know who asks; "": it did not refuse it so."""
+class _Http(httpx2.AsyncClient):
+    """The client of the SDK's transport, which answers a message with an error where the server does not.
 
-    reason: str = ""
+    The transport itself ends when a server cannot be reached, and all requests that still wait with it; where a token
+    is needed, it does not say so.
+    """
 
-    async def note(self, response: httpx2.Response) -> None:
-        """Take note of an answer."""
+    async def send(self, request: httpx2.Request, **given: Any) -> httpx2.Response:
+        """Send a request. A message without an answer, or that was refused, gets an error of the protocol."""
+        if request.method != "POST":
+            return await super().send(request, **given)
+        try:
+            response = await super().send(request, **given)
+            if response.headers.get("content-type", "").startswith("application/json"):
+                await response.aread()  # it may break off, too
+        except httpx2.TransportError as error:
+            return _failed(request, 502, f"the MCP server at {request.url.host} gave no answer: {type(error).__name__}")
         if response.status_code not in (401, 403):
-            self.reason = ""
-            return
-        if not self.reason:
-            _log.error("the MCP server answers %d: %s", response.status_code, _SIGN_IN)
-        self.reason = f"the MCP server answers {response.status_code}: {_SIGN_IN}"
+            return response
+        await response.aclose()
+        return _failed(request, response.status_code, f"the MCP server answers {response.status_code}: {_SIGN_IN}")
+
+
+def _failed(request: httpx2.Request, status: int, message: str) -> httpx2.Response:
+    """What the SDK's transport passes on as the error of the request that it waits for, whatever its id."""
+    _log.error("%s", message)
+    error = {"code": INTERNAL_ERROR, "message": message}
+    return httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
 
 
 class _Url:
     """A server behind a URL. ``read`` and ``write``: the streams of the SDK's transport."""
 
-    def __init__(self, read: Any, write: Any, refusal: _Refusal) -> None:
+    def __init__(self, read: Any, write: Any) -> None:
         self._read = read
         self._write = write
-        self._refusal = refusal
         self._version = ""
         self._greeted: set[str | int] = set()
         self._named_in_headers: dict[str, Mapping[tuple[str, ...], str]] = {}
@@ -88,9 +101,6 @@ class _Url:
             message = received.message
             if isinstance(message, JSONRPCResponse):
                 self._learn(message)
-            elif isinstance(message, JSONRPCError) and self._refusal.reason:
-                error = message.error.model_copy(update={"message": self._refusal.reason})
-                message = message.model_copy(update={"error": error})
             yield message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
 
     def _learn(self, answer: Any) -> None:
@@ -120,12 +130,19 @@ class _Url:
 
 @asynccontextmanager
 async def url(address: str, headers: Mapping[str, str]) -> AsyncGenerator[Upstream, None]:
-    """Reach a server by its URL (Streamable HTTP), with these headers in each request."""
-    refusal = _Refusal()
-    hooks: Any = {"response": [refusal.note]}
+    """Reach a server by its URL (Streamable HTTP), with these headers in each request.
+
+    Raises:
+        ConfigError: the address is not a URL.
+
+    """
+    try:
+        httpx2.URL(address)
+    except httpx2.InvalidURL as error:
+        raise ConfigError(f"--url {address!r} is not a URL: {error}") from error
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=_TIMEOUT, event_hooks=hooks) as http,
+        _Http(headers=headers, timeout=_TIMEOUT) as http,
         # The bound on one event is for a client's own memory; what we are here for is results that are large.
         streamable_http_client(address, http_client=http, max_sse_event_size=None) as (read, write),
     ):
-        yield _Url(read, write, refusal)
+        yield _Url(read, write)
