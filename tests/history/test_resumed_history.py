@@ -250,6 +250,29 @@ def test_a_reply_looks_only_at_what_left_before_it(room: str, keep_recent: dict[
     assert second < 1.1 * first
 
 
+@pytest.mark.parametrize(("kind", "keep_recent"), [("call", None), ("result", {"Read": 3})])
+def test_copies_leave_the_ledger_with_the_first_of_them(kind: str, keep_recent: dict[str, int] | None) -> None:
+    decisions = Decisions()
+    view = derived(SessionState(), {}, decisions, [0.0], keep_recent)
+    economy = view.transcript.economy
+    assert economy is not None
+    parts = [Part("user", "go", "u")]
+    gone_tokens = 0
+    for number in range(20):
+        text = f"{number} is said again\n" * 600
+        said, printed = (text, f"{number}") if kind == "call" else (f"{number}", text)
+        copies = range(2) if number == 2 else range(1)
+        parts += [Part("call", {"text": said}, ("call", number, copy), "", "Write") for copy in copies]
+        parts += [Part("result", printed, ("result", number, copy), "", "Read") for copy in copies]
+        view.update(parts)
+        decisions.take(view.decision(view.transcript.plan()).decided)
+        view.follow()
+        assert economy.ledger.total_tokens == view.transcript.tokens, f"call {number}"
+        assert economy.ledger.gone_tokens >= gone_tokens
+        gone_tokens = economy.ledger.gone_tokens
+    assert {(kind, 2, 0), (kind, 2, 1)} <= view.edits(parts).keys()
+
+
 @pytest.mark.parametrize(("which", "misses"), [("own", 1), ("of a branch", 0), ("uncounted", 0)])
 def test_only_a_bill_that_counted_this_history_is_that_of_its_reply(which: str, misses: int) -> None:
     beside = 700

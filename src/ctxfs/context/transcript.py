@@ -306,6 +306,9 @@ class Transcript:
             # The planner knows such a message as text that stays, and of a reply the arguments that could be evicted.
             unchanged = next(n for n, item_id in enumerate(self._items) if item_id in whole)
             self.economy.rebuilt(self._items.values(), unchanged=unchanged)
+        elif self.economy is not None and self.economy.ledger.total_tokens != self.tokens:
+            # A copy of a part that left is replaced with it, and the planner knows a copy as text that stays.
+            self.economy.recounted(self._items.values())
 
     def restore(self, item: ContextItem) -> None:
         """Put an item with its content back in place of the evicted one, to stay for a while (``Holds``)."""

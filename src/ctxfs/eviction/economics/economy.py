@@ -230,7 +230,8 @@ class SessionPricing:
 
         ``arguments`` are those of its call, if it is a result.
         """
-        held = {item_id: h.candidate for item_id, h in self.ledger.held.items() if item_id != item.id}
+        held = self._known()
+        held.pop(item.id, None)
         if isinstance(item.message, ToolMessage):
             self._programs = {**self._programs, item.message.tool_call_id: program_of(arguments)}
             held |= {c.id: c for c in self._result(item, item.message) if isinstance(c, Candidate)}
@@ -242,7 +243,14 @@ class SessionPricing:
 
     def rebuilt(self, items: Iterable[ContextItem], *, unchanged: int) -> None:
         """The context was rewritten in the middle: it now holds ``items``, of which the first ones are unchanged."""
-        self._rebuilt(list(items), {item_id: h.candidate for item_id, h in self.ledger.held.items()}, unchanged)
+        self._rebuilt(list(items), self._known(), unchanged)
+
+    def recounted(self, items: Iterable[ContextItem]) -> None:
+        """Something that stays is smaller than it was, such as a copy of an item that left: these are all items now."""
+        self.ledger.recounted(self._parts(items, self._known()))
+
+    def _known(self) -> dict[str, Candidate]:
+        return {item_id: held.candidate for item_id, held in self.ledger.held.items()}
 
     def going_on_from(self, before: "SessionPricing", *, unchanged_tokens: int) -> None:
         """What was entered here is the context of ``before`` up to ``unchanged_tokens``; what that knew is known."""
@@ -250,13 +258,17 @@ class SessionPricing:
         self.ledger.going_on_from(before.ledger, unchanged_tokens=unchanged_tokens)
 
     def _rebuilt(self, items: Sequence[ContextItem], held: Mapping[str, Candidate], unchanged: int) -> None:
+        same = sum(item.token_count for item in items[:unchanged])
+        self.ledger.rebuilt(self._parts(items, held), unchanged_tokens=same)
+
+    def _parts(self, items: Iterable[ContextItem], held: Mapping[str, Candidate]) -> list[Candidate | int]:
+        """``items`` as the ledger takes them, with those of ``held`` that are in them."""
         parts: list[Candidate | int] = []
         for item in items:
             ids = [item.id, *(trim.stored.id for trim in self._candidates.trims_of(item.id))]
             inside = [held[one] for one in ids if one in held]
             parts += [max(0, item.token_count - sum(c.tokens for c in inside)), *inside]
-        same = sum(item.token_count for item in items[:unchanged])
-        self.ledger.rebuilt(parts, unchanged_tokens=same)
+        return parts
 
     def follow_host(self, terms: CacheTerms | None, *, rewrites_all: bool) -> None:
         """A host sets the cache's breakpoints: at other ``terms``, or where a change rewrites all of a request."""

@@ -250,19 +250,22 @@ class Ledger:
     def rebuilt(self, parts: Iterable[Candidate | int], *, unchanged_tokens: int = 0) -> Self:
         """The context was rewritten as ``parts``, behind its first ``unchanged_tokens``; all else is kept."""
         known = min(unchanged_tokens, self.total_tokens - self.new_tokens)
-        known_items = dict(self.held)
-        self.chain = Chain()
-        self.total_tokens = 0
-        self.new_tokens = 0
+        self._refill(parts)
+        self.new_tokens = self.total_tokens - known
         self.gone_tokens = 0
         self.gone_new_tokens = 0
         self.reply_tokens = 0
         self.reply_is_last = False
         self.is_detour = False
         self.rewritten_tokens = 0
-        self._append(parts, came=self.calls - 1, known=known_items)
-        self.new_tokens -= known
         self._take_back()
+        return self
+
+    def recounted(self, parts: Iterable[Candidate | int]) -> Self:
+        """Tokens that stay are fewer than they were: these are all parts as they are now; all else is kept."""
+        new_tokens = self.new_tokens
+        self._refill(parts)
+        self.new_tokens = min(new_tokens, self.total_tokens)
         return self
 
     def lost(self, tokens: int) -> Self:
@@ -351,6 +354,13 @@ class Ledger:
                 self.gone_new_tokens += part.hidden_tokens
                 self.open_read_backs.add(came, hazard)
         self.changes += 1
+
+    def _refill(self, parts: Iterable[Candidate | int]) -> None:
+        """The context holds ``parts``, and nothing else; the ages of items that it held before count on."""
+        known_items = dict(self.held)
+        self.chain = Chain()
+        self.total_tokens = 0
+        self._append(parts, came=self.calls - 1, known=known_items)
 
     def _read_on(self, pages: Iterable[str]) -> None:
         """These pages come now. Those that were read just before them stay as long: they are one reading.
