@@ -2,11 +2,12 @@
 
 import logging
 import math
+from codecs import IncrementalDecoder
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from ctxfs.errors import CorruptContent, NotStored, SessionClosed, WriteFailed
 from ctxfs.messages.messages import Block, Content
@@ -77,6 +78,7 @@ class ContentReader:
         self.stored = stored
         self._indexes = IndexCache(store, keep=False) if indexes is None else indexes
         self._is_blocks = stored.encoding.startswith("blocks")
+        self._errors = "replace" if stored.encoding == "bytes" else "surrogatepass"
         self._last: tuple[int, bytes] | None = None
         self._text: BlocksText | None = None
 
@@ -108,11 +110,11 @@ class ContentReader:
 
         What stands before the line is not read.
         """
-        decode = self._decoder()
+        decoder = Utf8Decoder(self._errors)
         async with aclosing(self.bytes_from(first)) as blocks:
             async for block in blocks:
-                yield decode(block, final=False)
-        rest = decode(b"", final=True)
+                yield self._text_of(decoder, block, final=False)
+        rest = self._text_of(decoder, b"", final=True)
         if rest:
             yield rest
 
@@ -155,7 +157,7 @@ class ContentReader:
             return ()
         limit = None if max_chars is None else max_chars * 4
         data, whole = await self._line_bytes(first, last, limit)
-        text = self._decoder()(data, final=whole)
+        text = self._text_of(Utf8Decoder(self._errors), data, final=whole)
         if max_chars is not None:
             text = text[:max_chars]
         if not text:
@@ -219,23 +221,18 @@ class ContentReader:
 
     # ---- lines
 
-    def _decoder(self) -> "_Decode":
-        errors = "replace" if self.stored.encoding == "bytes" else "surrogatepass"
-        decoder = Utf8Decoder(errors)
-
-        def decode(data: bytes, *, final: bool) -> str:
-            try:
-                return decoder.decode(data, final)
-            except UnicodeDecodeError as error:
-                raise self._corrupt(str(error)) from error
-
-        return decode
+    def _text_of(self, decoder: IncrementalDecoder, data: bytes, *, final: bool) -> str:
+        """The text of the bytes that come next; what is left of a character, too, if they are the last ones."""
+        try:
+            return decoder.decode(data, final)
+        except UnicodeDecodeError as error:
+            raise self._corrupt(str(error)) from error
 
     async def _line_index(self) -> BlockIndex:
         """Return the index of the blocks that lines are counted in: the file's, or those of a block list's text."""
         if self._is_blocks:
             return (await self._blocks_text()).index
-        return await self.block_index()
+        return await self._indexes.get(self.stored)
 
     async def _blocks_text(self) -> BlocksText:
         if self._text is None:
@@ -285,12 +282,12 @@ def _pieces(index: BlockIndex, run: BlockRange, blocks: Iterator[bytes]) -> Gene
     skip = run.skip
     for number in run.blocks:
         checkpoint()
-        yield index.newlines_before(number) + skip, _without_lines(next(blocks), skip)
+        block = next(blocks)
+        if skip:
+            block = block[_after_newline(block, skip) :]
+        yield index.newlines_before(number) + skip, block
+        del block  # as in ContentReader._verified
         skip = 0
-
-
-def _without_lines(block: bytes, count: int) -> bytes:
-    return block[_after_newline(block, count) :] if count else block
 
 
 def _after_newline(data: bytes, ordinal: int) -> int:
@@ -309,10 +306,6 @@ def _after_newline(data: bytes, ordinal: int) -> int:
             before += count
             low = middle
     return high
-
-
-class _Decode(Protocol):
-    def __call__(self, data: bytes, *, final: bool) -> str: ...
 
 
 class IndexCache:
