@@ -74,6 +74,12 @@ def ctxfs(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
         (("grep", "--all"), "PATTERN is missing: see"),
         (("ls", "s", "--jsn"), "no such option: --jsn: did you mean --json?: see"),
         (("replay", "--format", "x", "f"), "no such option: --format: see"),
+        (
+            ("proxy", "codex", "-c", "x"),
+            "an option of the program goes after --, as in `ctxfs proxy -- COMMAND …`: see",
+        ),
+        (("mcp", "wrap", "npx", "-y", "x"), "goes after --, as in `ctxfs mcp wrap -- SERVER …`: see"),
+        (("proxy", "codex", "--windo", "9"), "no such option: --windo: did you mean --window?: see"),
         (("forget", "s", "--keep-last", "0"), "give forget sessions or rules, not both"),
     ],
 )

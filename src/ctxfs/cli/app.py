@@ -33,6 +33,8 @@ _IN_A_DIRECTORY = (
 )
 _WHERE = {"SESSION": "`ctxfs sessions` lists them, and 'last' is the newest", "ITEM": "`ctxfs ls SESSION` lists them"}
 """Where the values of an argument are found, by its name in the help."""
+_PROGRAMS = ("COMMAND", "SERVER")
+"""The arguments that are a program to run, by their names in the help."""
 _BOUNDS = (
     (re.compile(r"Input should be greater than or equal to (\S+)"), r"use \1 or more"),
     (re.compile(r"Input should be less than or equal to (\S+)"), r"use \1 or less"),
@@ -289,7 +291,7 @@ def _usage(error: Any) -> str:
     kind = type(error).__name__
     argument = getattr(getattr(error, "param", None), "metavar", None)
     if kind == "NoSuchOption":
-        message = f"no such option: {error.option_name}{_option_meant(error)}"
+        message = f"no such option: {error.option_name}{_option_meant(error) or _program_meant(error)}"
     if kind == "MissingParameter" and argument is not None:
         argument = argument.split()[-1]  # of "[SESSION] PATTERN"
         where = f": {_WHERE[argument]}" if argument in _WHERE else ""
@@ -300,6 +302,14 @@ def _usage(error: Any) -> str:
     if not message.startswith(str(argument)):
         message = f"{message[:1].lower()}{message[1:]}"
     return f"{message}: see `{command} --help`"
+
+
+def _program_meant(error: Any) -> str:
+    """Where the options of a program go, for a command that runs one."""
+    if error.ctx is None:
+        return ""
+    runs = [each.metavar for each in error.ctx.command.params if each.metavar in _PROGRAMS]
+    return f": an option of the program goes after --, as in `{error.ctx.command_path} -- {runs[0]} …`" if runs else ""
 
 
 def _option_meant(error: Any) -> str:
