@@ -106,7 +106,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     monkeypatch.setenv("HOME", str(tmp_path))
 
     def made(client: str, text: str | None = None) -> Path:
-        path = tmp_path / CLIENTS[client].paths[0]
+        path = tmp_path / CLIENTS[client].places(sys.platform)[0]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes((FILES[client] if text is None else text).encode())
         path.chmod(0o640)
@@ -208,7 +208,7 @@ def test_one_server_after_the_other_is_uninstalled_at_once(make: Make) -> None:
         (["cursr", "--all"], CURSOR, "unknown client 'cursr': did you mean 'cursor'?: use one of claude-code, "),
         (["cursor"], CURSOR, "either --server NAME or --all"),
         (["cursor", "--all", "--server", "files"], CURSOR, "either --server NAME or --all"),
-        (["cursor", "--server", "file"], CURSOR, "no server 'file': did you mean 'files'?: there are files, issues"),
+        (["cursor", "--server", "file"], CURSOR, "did you mean 'files'?: the configuration names files, issues"),
         (["cursor", "--all"], '{"mcpServers": {"a": {"command": "x"}}', "not JSON: line 1, column "),
         (["cursor", "--all"], '{"mcpServers": {"a": {"command": "x"}}} x', "not JSON: line 1, column 41: more follows"),
         (["cursor", "--all"], '{"mcpServers": {"a" {}}}', "a colon is missing"),
@@ -275,6 +275,20 @@ def test_a_client_without_a_configuration_and_bytes_that_are_no_text(
     (tmp_path / "latin.json").write_bytes(b'{"mcpServers": {"\xe9": {}}}')
     assert run(["mcp", "install", "cursor", "--all", "--file", str(tmp_path / "latin.json")]) == 2
     assert "not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("platform", "folder"),
+    [
+        ("linux", ".config/Claude"),
+        ("darwin", "Library/Application Support/Claude"),
+        ("win32", "AppData/Roaming/Claude"),
+    ],
+)
+def test_a_client_with_windows_has_its_configuration_where_the_system_has_it(platform: str, folder: str) -> None:
+    assert CLIENTS["claude-desktop"].places(platform) == (f"{folder}/claude_desktop_config.json",)
+    assert CLIENTS["cursor"].places(platform) == (".cursor/mcp.json",)
+    assert len(CLIENTS["opencode"].places(platform)) == 2
 
 
 def test_a_no_changes_nothing_and_a_link_stays_one(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

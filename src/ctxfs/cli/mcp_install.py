@@ -105,7 +105,7 @@ def uninstall(client: _ClientName, *, file: _File = None, dry_run: DryRun = Fals
 
 def _path(client: Client, file: Path | None, *, advice: str) -> Path:
     """The configuration; where links lead, so that a link stays one. Raises ``ConfigError`` if there is none."""
-    places = [Path.home() / place for place in client.paths] if file is None else [file]
+    places = [Path.home() / place for place in client.places(sys.platform)] if file is None else [file]
     for place in places:
         if place.is_file():
             return place.resolve()

@@ -11,12 +11,14 @@ from ctxfs.errors.spelling import did_you_mean
 
 _WRAP = ["mcp", "wrap"]
 _OWN = re.compile(r"(?:.*[/\\])?ctxfs(?:\.exe)?")
+_SETTINGS = {"darwin": "Library/", "win32": "AppData/"}
+"""Where programs with windows have their settings, under the user's home; elsewhere ``.config/``."""
 _HEADER = "CTXFS_HEADER_"
 """Values of headers are often secrets, so they stand in the environment; these are the names of their variables."""
 
 
 class Client(NamedTuple):
-    """A client. ``paths``: where its configuration may be, under the user's home; the first that is there counts.
+    """A client. ``paths``: where its configuration may be, under the user's home.
 
     ``key``: the object with its servers. ``urls``: the fields that hold a URL which it reaches by Streamable HTTP.
     """
@@ -26,6 +28,11 @@ class Client(NamedTuple):
     key: str = "mcpServers"
     urls: tuple[str, ...] = ("url",)
     environment: str = "env"
+
+    def places(self, platform: str) -> tuple[str, ...]:
+        """Those of its paths that a system has (``sys.platform``); the first that is there counts."""
+        own = _SETTINGS.get(platform, ".config/")
+        return tuple(path for path in self.paths if path.startswith(own)) or self.paths
 
 
 CLIENTS: Mapping[str, Client] = {
@@ -94,7 +101,9 @@ def wrappable(file: ClientFile, name: str | None) -> list[str]:
         return [one for one, entry in file.servers.items() if not _is_ctxfs(_command(entry))]
     if name not in file.servers:
         known = ", ".join(file.servers)
-        raise ConfigError(f"there is no server {name!r}{did_you_mean(name, file.servers)}: there are {known}")
+        raise ConfigError(
+            f"there is no server {name!r}{did_you_mean(name, file.servers)}: the configuration names {known}"
+        )
     if is_wrapped(file.servers[name]):
         raise ConfigError(f"the server {name!r} is wrapped already")
     if _is_ctxfs(_command(file.servers[name])):
