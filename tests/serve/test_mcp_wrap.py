@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import shutil
 import socket
 import subprocess
@@ -292,6 +293,21 @@ async def test_the_newest_protocol_which_has_no_handshake(
                 result = await session.call_tool("log", {"lines": 3_000})
                 assert text_of(result).startswith("[Output stored in full: log")
                 assert "ERROR at last" in text_of(await session.call_tool("context_tail", {"ref": "log"}))
+
+
+def test_who_starts_it_in_a_terminal_reads_what_it_waits_for(tmp_path: Path) -> None:
+    server = (sys.executable, "-c", "import sys; sys.stdin.read()")
+    command = [sys.executable, "-m", "ctxfs", "mcp", "wrap", "--root", str(tmp_path), "--", *server]
+    terminal, end = pty.openpty()
+    try:
+        with subprocess.Popen(command, stdin=end, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            os.write(terminal, b"\x04")  # Ctrl-D: there is no more to come
+            out, err = process.communicate(timeout=HANGS_S)
+    finally:
+        os.close(terminal)
+        os.close(end)
+    assert (process.returncode, out) == (0, "")
+    assert err.startswith("ctxfs: this waits for an MCP client")
 
 
 @pytest.mark.parametrize(

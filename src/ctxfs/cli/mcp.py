@@ -1,6 +1,7 @@
 """``ctxfs mcp``: stored contents for a client of the Model Context Protocol, and the plug-in for Claude Code."""
 
 import os
+import sys
 from typing import Annotated
 
 import anyio
@@ -8,6 +9,7 @@ import typer
 
 from ctxfs.adapters.serve.protocol import greet
 from ctxfs.cli.completion import known_sessions
+from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import PreviewAbove, Query, Root, StoreUrl
 from ctxfs.cli.session import SessionsAt, open_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
@@ -50,6 +52,7 @@ def mcp(
     """
     if (session is None) != claude_code:
         raise ConfigError("give mcp either a SESSION, which `ctxfs sessions` lists, or --claude-code")
+    tell_a_person()
     if session is not None:
         anyio.run(_serve, sessions_at(root, store), session, query)
         return
@@ -64,6 +67,15 @@ def mcp(
         stores, os.environ.get(_CLAUDE_CODE_SESSION, ""), preview_above_tokens=preview_above_tokens or None
     )
     anyio.run(serve, plugin, first)
+
+
+def tell_a_person() -> None:
+    """Say what this is for, if it was started in a terminal: it would wait for ever, and say nothing."""
+    if sys.stdin.isatty():
+        to_stderr(
+            "ctxfs: this waits for an MCP client, which speaks over standard input and output. Write this command into "
+            "the configuration of one, which starts it itself. Ctrl-C ends it"
+        )
 
 
 async def _serve(root: SessionsAt, session: str, query: bool) -> None:

@@ -14,6 +14,7 @@ from anyio import to_thread
 
 from ctxfs.adapters.serve.wrap import Line, Upstream, Wrapper, relay
 from ctxfs.adapters.serve.wrapped_program import lines_of, program, standard_input
+from ctxfs.cli.mcp import tell_a_person
 from ctxfs.cli.options import PreviewAbove, Query, Root, StoreUrl
 from ctxfs.cli.session import find_session, sessions_at, stores_of
 from ctxfs.context.history.history import History
@@ -89,6 +90,7 @@ def wrap(
         history_in(chosen).close()  # refuses an id that cannot be one, before the server is started
     wrapper = Wrapper(history_in, server=[str(Path.cwd()), *(command or [str(url)])], session_id=chosen, query=query)
     upstream = program(command) if command else _reached(str(url), headers)
+    tell_a_person()
     try:
         client_gone = anyio.run(_relay, wrapper, upstream)
     finally:
