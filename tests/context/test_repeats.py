@@ -1,4 +1,4 @@
-"""``OffloadPolicy(repeats=True)``: a result that equals one which the model sees is sent as one line."""
+"""``OffloadPolicy(repeats=True)``: what has changed is sent of a result that the model sees, or a version of it."""
 
 import itertools
 import re
@@ -21,13 +21,15 @@ from ctxfs.session import erase
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import ScriptedModel
 from ctxfs.tools import Materialize, Materializer, read_tool
+from line_patch import patched
 from session_items import make_item
 
 pytestmark = pytest.mark.anyio
 
 TELLS: dict[str, Any] = {"offload_policy": OffloadPolicy(repeats=True), "pricing": None}
 TEXT = "".join(f"{n}: a line of the file\n" for n in range(412))
-OTHER = TEXT.replace("200: a line", "200: A LINE")
+OTHER = TEXT.upper()
+CHANGED = TEXT.replace("200: a line", "200: not a line")
 LINE = re.compile(r'\[The same as (\S+), [\d,]+ lines?, unchanged\. To read it: Read\(file_path="([^"]+)"\)\]')
 
 
@@ -45,6 +47,12 @@ async def sees(context: Context, call_id: str, content: Content, name: str = "lo
 def named(content: Any) -> str:
     """The call that a line names; empty where ``content`` is no such line."""
     found = LINE.fullmatch(content) if isinstance(content, str) else None
+    return "" if found is None else found[1]
+
+
+def changed_since(content: Any) -> str:
+    """The call that a diff names; empty where ``content`` is none."""
+    found = re.match(r"\[Changed since (\S+): a unified diff from that result to this one, ", str(content))
     return "" if found is None else found[1]
 
 
@@ -67,6 +75,82 @@ async def test_a_result_that_comes_again_is_one_line_and_can_be_read(tmp_path: P
         assert await context.messages() == sent
         assert named(await sees(context, "c4", TEXT)) == "c1"
         assert (await context.restore("c4")).message.content == TEXT
+
+
+async def test_of_a_newer_version_of_what_the_same_call_returned_the_diff_is_sent_and_all_of_it_can_be_read(
+    tmp_path: Path,
+) -> None:
+    async with Context("s", root_path=tmp_path, **TELLS) as context:
+        await context.add(UserMessage("go"))
+        await sees(context, "c1", TEXT, path="a", limit=500)
+        again = await sees(context, "c2", CHANGED, limit=500, path="a")
+        title, *hunk = again.split("\n")
+        path = re.search(r"To read it whole: Read\(file_path=\"([^\"]+)\"\)\]$", title)
+        assert title.startswith("[Changed since c1: a unified diff from that result to this one, 412 lines. ")
+        assert hunk[0] == "@@ -198,7 +198,7 @@"
+        assert hunk[4:6] == ["-200: a line of the file", "+200: not a line of the file"]
+        assert path is not None
+        assert await context.fs.load("c2") == CHANGED
+        assert "200: not a line" in (await read_tool(context.fs).run({"file_path": path[1]})).text
+        sent = await context.messages()
+    async with Context("s", root_path=tmp_path, **TELLS) as context:  # as another process would
+        assert await context.messages() == sent
+        third = CHANGED.replace("407: a line", "407: the line")
+        assert changed_since(await sees(context, "c3", third, path="a", limit=500)) == "c1", "c2 is no whole text here"
+        assert (await context.restore("c2")).message.content == CHANGED
+
+
+async def test_a_version_is_told_of_the_same_call_alone_and_only_where_the_diff_is_short(tmp_path: Path) -> None:
+    half = TEXT.replace("1: a", "1: the").replace("3: a", "3: the")
+    async with Context(root_path=tmp_path, **TELLS) as context:
+        await context.add(UserMessage("go"))
+        await sees(context, "c1", TEXT, path="a")
+        assert await sees(context, "c2", CHANGED, path="b") == CHANGED, "other arguments"
+        third = CHANGED.replace("407: a line", "407: the line")
+        assert await sees(context, "c3", third, name="list", path="a") == third, "another tool"
+        assert await sees(context, "c4", half, path="a") == half, "the diff is as long as the text"
+        assert await sees(context, "c5", f"{half}more\n", path="a") != half
+        long = "x" * 3_000
+        await sees(context, "c6", OTHER, path=long)
+        fourth = OTHER.replace("200: A LINE", "200: a line")
+        assert await sees(context, "c7", fourth, path=long) == fourth, "no look at something, but a text"
+
+
+async def test_an_equal_result_is_named_rather_than_an_earlier_version(tmp_path: Path) -> None:
+    async with Context(root_path=tmp_path, **TELLS) as context:
+        await context.add(UserMessage("go"))
+        await sees(context, "c1", TEXT, path="b")
+        await sees(context, "c2", OTHER, path="a")
+        assert named(await sees(context, "c3", TEXT, path="a")) == "c1"
+
+
+async def test_what_a_diff_names_stays_until_the_model_has_replied_to_it(tmp_path: Path) -> None:
+    async with Context(root_path=tmp_path, keep_recent={"look": 1}, **TELLS) as context:
+        await context.add(UserMessage("go"))
+        await sees(context, "c1", TEXT)
+        assert changed_since(await sees(context, "c2", CHANGED)) == "c1"
+        assert not context.items[2].offloaded
+        await sees(context, "c3", OTHER)
+        assert [item.offloaded for item in context.items][2]
+        await sees(context, "c4", "another\n" * 500)
+        assert await sees(context, "c5", CHANGED) == CHANGED, "what it could name has left"
+
+
+async def test_erasing_names_a_diff_that_has_lines_of_what_is_erased(tmp_path: Path) -> None:
+    short = "".join(f"{n}\n" for n in range(412))
+    async with Context("s", root_path=tmp_path, **TELLS) as context:
+        await context.add(UserMessage("go"))
+        await sees(context, "c1", short.replace("200\n", "the password\n"))
+        assert changed_since(await sees(context, "c2", short)) == "c1"
+    assert (await erase("s", ["c1"], root_path=tmp_path)).quoted_in == ("c2",)
+
+
+async def test_an_error_is_no_earlier_version(tmp_path: Path) -> None:
+    async with Context(root_path=tmp_path, **TELLS) as context:
+        await context.add(UserMessage("go"), asks("c1"), ToolMessage("c1", "look", TEXT, is_error=True))
+        assert await sees(context, "c2", CHANGED) == CHANGED
+        await context.add(asks("c3"), ToolMessage("c3", "look", TEXT, is_error=True))
+        assert (await context.messages())[-1].content == TEXT
 
 
 async def test_whichever_of_two_equal_results_is_erased_names_the_other_which_stays_as_it_was(tmp_path: Path) -> None:
@@ -106,7 +190,7 @@ async def test_a_result_is_found_after_a_compaction_and_only_if_it_is_still_ther
         await context.add(UserMessage("go"))
         await sees(context, "c1", TEXT)
         for number in range(9):
-            await sees(context, f"f{number}", f"{number}" + OTHER)
+            await sees(context, f"f{number}", f"{number}" + OTHER, page=number)
         items = context.items
         assert "c1" not in [item.id for item in items if not item.destroyed]
         assert await sees(context, "c2", TEXT) == TEXT
@@ -390,6 +474,17 @@ def test_in_a_history(tmp_path: Path) -> None:
         assert rewritten(history, history_of(*results[1:3], ("c8", TEXT))) == {0: edits[1]}, "the first one is gone"
 
 
+def test_a_diff_in_a_history(tmp_path: Path) -> None:
+    results: list[tuple[str, Content]] = [("c1", TEXT), ("c2", CHANGED), ("c3", OTHER)]
+    with History("s", root_path=tmp_path, **TELLS) as history:
+        rewritten(history, history_of(*results[:1]))
+        edits = rewritten(history, history_of(*results[:2]))
+        assert {place: changed_since(text) for place, text in edits.items()} == {1: "c1"}
+        assert rewritten(history, history_of(*results)) == edits
+    with History("s", root_path=tmp_path, **TELLS) as history:  # as another process would
+        assert rewritten(history, history_of(*results)) == edits
+
+
 @pytest.mark.parametrize("pricing", [None, "auto"])
 def test_what_a_line_names_is_whole_in_a_history_whichever_process_sends_the_request(
     pricing: Any, tmp_path: Path
@@ -465,6 +560,13 @@ def test_a_mark_of_an_error_stays_beside_the_line(tmp_path: Path) -> None:
 # Properties -----------------------------------------------------------------------------------------------------------
 
 TEXTS = [f"{n}\n" + "".join(f"{n}.{line} is what it says\n" for line in range(60)) for n in range(3)]
+TEXTS += [TEXTS[0].replace("30 is", "30 was"), TEXTS[0].replace("0.7 is what it says\n", "")]
+TOLD = re.compile(
+    r"\[(?:The same as|Changed since) ([^\s,:]+)[,:] [^\n]*To read it(?: whole)?: "
+    r'Read\(file_path="([^"]+)"\)\](?:\n(.*))?',
+    re.DOTALL,
+)
+"""A line or a diff: the call that it names, the file, and the hunks."""
 STEPS = st.lists(
     st.one_of(
         st.integers(0, len(TEXTS) - 1),
@@ -484,14 +586,14 @@ async def _lines_can_be_read(context: Context, returned: dict[str, Content], fir
     sent = await context.messages()
     contents = {one.tool_call_id: one.content for one in sent if isinstance(one, ToolMessage)}
     for call_id, content in contents.items():
-        found = LINE.fullmatch(content) if isinstance(content, str) else None
+        found = TOLD.fullmatch(content) if isinstance(content, str) else None
         if found is None:
             continue
-        assert returned[found[1]] == returned[call_id]
+        assert patched(str(returned[found[1]]), found[3] or "") == returned[call_id]
         read = await read_tool(context.fs).run({"file_path": found[2]})
         assert all(line in read.text for line in str(returned[call_id]).splitlines())
         if call_id not in first_seen:
-            assert contents[found[1]] == returned[call_id], "whole, in the first request that has the line"
+            assert contents[found[1]] == returned[found[1]], "whole, in the first request that has the line"
         first_seen.add(call_id)
 
 
@@ -535,7 +637,9 @@ async def test_each_line_of_a_context_names_what_can_be_read(
 
 
 @EACH
-@given(steps=st.lists(st.one_of(st.integers(0, 2), st.sampled_from(["again", "rewind", "cut"])), max_size=14))
+@given(
+    steps=st.lists(st.one_of(st.integers(0, len(TEXTS) - 1), st.sampled_from(["again", "rewind", "cut"])), max_size=14)
+)
 def test_each_line_of_a_history_names_what_can_be_read(steps: list[int | str], tmp_path: Path) -> None:
     results: list[tuple[str, Content]] = []
     returned: dict[str, Content] = {}
@@ -555,15 +659,15 @@ def test_each_line_of_a_history_names_what_can_be_read(steps: list[int | str], t
             returned[f"c{number}"] = TEXTS[step]
         edits = rewritten(history, history_of(*results))
         for place, line in edits.items():
-            found = LINE.fullmatch(line)
+            found = TOLD.fullmatch(line)
             if found is None:
                 continue
             call_id = results[place][0]
-            assert returned[found[1]] == returned[call_id]
+            assert patched(str(returned[found[1]]), found[3] or "") == returned[call_id]
             read = history.run_tool("Read", {"file_path": found[2]})
             assert all(one in read.text for one in str(returned[call_id]).splitlines())
             if call_id not in first_seen:
                 shown = {one: edits.get(n, text) for n, (one, text) in enumerate(results)}
-                assert shown[found[1]] == returned[call_id], "whole, in the first request that has the line"
+                assert shown[found[1]] == returned[found[1]], "whole, in the first request that has the line"
             first_seen.add(call_id)
     history.close()

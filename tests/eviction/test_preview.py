@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from ctxfs.errors import ConfigError
-from ctxfs.eviction.preview import PREVIEW_TOKENS, Preview, PreviewRule, check_preview_above
+from ctxfs.eviction.preview import PREVIEW_TOKENS, Preview, PreviewRule, check_preview_above, named_by
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.items import ContentRange, ContextItem
-from ctxfs.messages.messages import ToolMessage, UserMessage
+from ctxfs.messages.messages import Content, ToolMessage, UserMessage
 from session_items import make_item
 
 COUNTER = CharsCounter()
@@ -110,6 +110,47 @@ def test_a_result_that_comes_again_is_one_line_that_names_a_tool_which_shows_it(
     tools: tuple[str, ...], way: str
 ) -> None:
     assert repeated(result(), *tools) == f"[The same as c0, 1,000 lines, unchanged. To read it: {way}]"
+
+
+def told(text: str, before: Content, *, rule: PreviewRule = RULE) -> str:
+    """What is sent of a result of ``text`` whose call returned ``before`` earlier; "": it is sent whole."""
+    item = result(text)
+    seen = make_item("c0", ToolMessage("c0", "look", before), 9)
+    offload = Preview(rule=rule, tools=("Read",)).repeat(item, seen, "/s/c1.json", COUNTER)
+    if offload is None:
+        return ""
+    assert offload.tokens_after == COUNTER.count(offload.placeholder)
+    assert offload.tokens_after <= offload.tokens_before // 2
+    assert offload.reason == "changed since c0 (setting: repeats)"
+    assert named_by(offload.reason) == "c0"
+    return offload.placeholder
+
+
+def test_of_a_newer_version_the_diff_is_sent_where_it_is_short() -> None:
+    changed = TEXT.replace("line 500 of", "the line 500 of")
+    title, *hunk = told(changed, TEXT).split("\n")
+    what = "a unified diff from that result to this one, 1,000 lines"
+    assert title == f'[Changed since c0: {what}. To read it whole: Read(file_path="/s/c1.json")]'
+    assert hunk[0] == "@@ -498,7 +498,7 @@"
+    assert told(changed, ({"type": "text", "text": TEXT},))
+    assert not told(TEXT.replace("line", "row"), TEXT), "every line has changed"
+    assert not told(TEXT, ({"type": "text", "text": TEXT},)), "another shape of the same text"
+    assert not told(changed, ({"type": "text", "text": TEXT}, {"type": "image", "source": {"type": "url"}}))
+    assert not told("one\ntwo\n", "one\n2\n"), "it is hardly shorter"
+
+
+@pytest.mark.parametrize(("changed", "is_told"), [(230, True), (260, False)])
+def test_a_diff_is_sent_up_to_half_of_the_text(changed: int, is_told: bool) -> None:
+    lines = TEXT.splitlines()
+    new = "\n".join([line.swapcase() if n < changed else line for n, line in enumerate(lines)])
+    assert bool(told(new, TEXT, rule=PreviewRule(preview_above_tokens=100_000))) is is_told
+
+
+def test_a_diff_takes_the_place_of_a_preview_only_where_it_is_no_longer() -> None:
+    lines = TEXT.splitlines()
+    every_twentieth = "\n".join([f"the {line}" if n % 20 == 0 else line for n, line in enumerate(lines)])
+    assert not told(every_twentieth, TEXT)
+    assert told(every_twentieth, TEXT, rule=PreviewRule(preview_above_tokens=100_000))
 
 
 @pytest.mark.parametrize("tools", [(), ("context_list",), ("context_grep", "context_tail")])

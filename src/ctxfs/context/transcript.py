@@ -1,12 +1,13 @@
 """The messages of a session in memory: their order, open calls, and what is due. No I/O; ``Context`` is its shell."""
 
 import copy
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from ctxfs.context.entry import Entry
 from ctxfs.errors import TranscriptError
@@ -37,8 +38,13 @@ from ctxfs.messages.messages import (
 from ctxfs.messages.names import path_of, safe_name
 from ctxfs.messages.serialize import from_dict
 
+_K = TypeVar("_K")
+
 _COMPARED = 8
 """A new result is compared with at most so many of its length: a poll may have had thousands of different ones."""
+
+_CALL_CHARS = 2_000
+"""A call whose arguments have more text than this is no look at something that is looked at again."""
 
 
 class Transcript:
@@ -68,6 +74,7 @@ class Transcript:
         self._tool_names: dict[str, str] = {}
         self._tells_repeats = policy is not None and policy.repeats
         self._results: dict[int, list[str]] = {}  # ids by the length of what they hold, to find equal ones
+        self._versions: dict[tuple[str, str], list[str]] = {}  # ids by the call, to find what it returned before
         self._answers = Counter[str]()  # results by call id: a provider may use an id again
         self._last_reply: tuple[int, AssistantMessage] | None = None  # and its position
         self.tokens = 0
@@ -147,9 +154,9 @@ class Transcript:
         return due
 
     def seen_before(self, result: ToolMessage, replies: Sequence[AssistantMessage] = ()) -> ContextItem | None:
-        """The last equal result that the model has seen and that is still here whole; None: there is none.
+        """The last equal result that the model has seen and that is still here whole, or else the one of the same call.
 
-        None as well where equal results are not told (``OffloadPolicy.repeats``), or where a line could not name the
+        None: there is neither; or repeats are not told (``OffloadPolicy.repeats``), or a line could not name the
         earlier one. ``replies``: those before the result that have not entered yet; the last one asked for it.
         """
         if not self._tells_repeats:
@@ -168,20 +175,28 @@ class Transcript:
         asked = {one.id for one in self.open_calls}
         for waiting in replies:
             asked |= {one.id for one in waiting.tool_calls}
-        length = _length(result.content)
-        whole = [item for item_id in self._results.get(length, ()) if (item := self._whole(item_id)) is not None]
-        last = whole[-_COMPARED:]
-        self._results[length] = [item.id for item in last]
-        for item in reversed(last):
-            earlier = item.message
-            assert isinstance(earlier, ToolMessage)
-            if self._positions[item.id] >= seen_up_to:
-                continue
-            call_id = earlier.tool_call_id
-            names_one = self._answers[call_id] == 1 and call_id not in asked and safe_name(call_id) == call_id
-            if names_one and not earlier.is_error and earlier.content == result.content:
+        last = self._last_whole(self._results, _length(result.content))
+        equal = [item for item in last if item.message.content == result.content]
+        for item in (*equal, *self._last_whole(self._versions, _asked_by(call))):
+            if self._positions[item.id] < seen_up_to and self._is_named(item, asked):
                 return item
         return None
+
+    def _last_whole(self, table: dict[_K, list[str]], key: _K) -> list[ContextItem]:
+        """The last items of a table's entry that are here whole, the newest first; it forgets the others."""
+        whole = [item for item_id in table.get(key, ()) if (item := self._whole(item_id)) is not None]
+        last = whole[-_COMPARED:]
+        table[key] = [item.id for item in last]
+        last.reverse()
+        return last
+
+    def _is_named(self, item: ContextItem, asked: Collection[str]) -> bool:
+        """Whether the id of its call names this result, and no other; ``asked``: the calls that have no result yet."""
+        message = item.message
+        assert isinstance(message, ToolMessage)
+        call_id = message.tool_call_id
+        names_one = self._answers[call_id] == 1 and call_id not in asked and safe_name(call_id) == call_id
+        return names_one and not message.is_error
 
     def _whole(self, item_id: str) -> ContextItem | None:
         """The item, if it is here with its content; None: it went into a file, or into an archive."""
@@ -264,6 +279,8 @@ class Transcript:
             for number, call in enumerate(self.open_calls):  # a history of others may hold a result without its call
                 if call.id == message.tool_call_id:
                     del self.open_calls[number]
+                    if self._tells_repeats:
+                        self._versions.setdefault(_asked_by(call), []).append(item.id)
                     break
             self._ephemeral.entered(item, self._position)
             if self._tells_repeats:
@@ -383,6 +400,13 @@ class Transcript:
                 break
             tokens += new.token_count
         self.economy.going_on_from(before.economy, unchanged_tokens=tokens)
+
+
+def _asked_by(call: ToolCall) -> tuple[str, str]:
+    """What is equal for calls that ask for the same: the tool, and its arguments."""
+    if sum(map(len, strings_of(call.arguments))) > _CALL_CHARS:
+        return call.name, f"the call {call.id}"
+    return call.name, json.dumps(call.arguments, sort_keys=True, default=dict)
 
 
 def _length(content: Content) -> int:

@@ -21,6 +21,7 @@ from ctxfs.eviction.placeholder.text import (
     READ_TOOL,
     READING_TOOLS,
     render_advice,
+    render_changed,
     render_materialized,
     render_repeat,
     way_to_read,
@@ -32,6 +33,7 @@ from ctxfs.messages.readable import part_of, readable_text
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.jsontext.validate import is_json
+from ctxfs.text.line_diff import unified_diff
 
 DEFAULT_PREVIEW_ABOVE_TOKENS: Final = 8_000
 """On recorded sessions previews above 2,000 or 4,000 multiply the read-backs, and above 16,000 they change nothing."""
@@ -52,11 +54,15 @@ _PASSAGE_BYTES: Final = 1_800
 _REPEAT_SAVES_TOKENS: Final = 50
 """A result that comes again is sent whole unless the line that replaces it saves at least this."""
 
+_DIFF_PART: Final = 2
+"""A diff is sent if it is shorter than this part of the text: the model reads the text by both, and the diff of the
+version after this one has this one's changes again."""
+
 _OWN_TOOLS: Final = ("context_", "history_")
 """How the names of ctxfs's own tools begin, which show again what is stored."""
 
-_REPEATS: Final = re.compile(r"the same as (\S+) \(setting: repeats\)")
-"""The reason for which a line is sent, with the id of the item that the line names; see ``Preview.repeat``."""
+_REPEATS: Final = re.compile(r"(?:the same as|changed since) (\S+) \(setting: repeats\)")
+"""The reason for which a line or a diff is sent, with the id of the item that it names; see ``Preview.repeat``."""
 
 _SHRINK: Final = 0.8
 _STEPS: Final = 16
@@ -130,7 +136,7 @@ class Preview:
     def decide_repeat(
         self, item: ContextItem, seen: ContextItem, *, path: str, counter: TokenCounter
     ) -> EagerOffload | None:
-        """Decide whether one line is sent of an item that equals ``seen``, which the model sees; None: it is not."""
+        """Decide whether a line or a diff is sent of an item, instead of all of it; see ``repeat``. None: it is not."""
         offload = self.repeat(item, seen, path, counter)
         return None if offload is None else self._eager(item, offload, counter)
 
@@ -142,10 +148,12 @@ class Preview:
         return EagerOffload(item=item, chars=chars, offload=offload)
 
     def repeat(self, item: ContextItem, seen: ContextItem, path: str, counter: TokenCounter) -> Offload | None:
-        """How a result is stored in ``path`` (absolute) and sent as a line that names ``seen``, which it equals.
+        """How a result is stored in ``path`` (absolute) and sent as what has changed since ``seen``.
+
+        ``seen``: a result that the model sees: an equal one, of which a line says so, or an earlier version.
 
         None: it stays. It is an error, an image or an answer of a tool of ctxfs; or no tool of the request opens it; or
-        the line would hardly be shorter.
+        the line would hardly be shorter, or the diff not by half.
         """
         message = item.message
         earlier = seen.message
@@ -157,9 +165,26 @@ class Preview:
         way = way_to_read(item.id, path, self.tools, reader=self.reader)
         if not way:
             return None
-        text = render_repeat(earlier.tool_call_id, line_count(readable_text(message.content)), way)
+        content = readable_text(message.content)
+        lines = line_count(content)
+        most_tokens = item.content_tokens - _REPEAT_SAVES_TOKENS
+        if earlier.content == message.content:
+            why = "the same as"
+            text = render_repeat(earlier.tool_call_id, lines, way)
+        else:
+            why = "changed since"
+            diff = None
+            if _is_new_text(seen):
+                most_chars = len(content) // _DIFF_PART
+                diff = unified_diff(readable_text(earlier.content), content, most_chars=most_chars)
+            if not diff:
+                return None
+            text = render_changed(earlier.tool_call_id, lines, way, diff)
+            most_tokens = min(most_tokens, item.content_tokens // _DIFF_PART)
+            if self.is_over(item):
+                most_tokens = min(most_tokens, PREVIEW_TOKENS)
         tokens = counter.count(text)
-        if tokens + _REPEAT_SAVES_TOKENS > item.content_tokens:
+        if tokens > most_tokens:
             return None
         return Offload(
             item_id=item.id,
@@ -167,7 +192,7 @@ class Preview:
             placeholder=text,
             tokens_before=item.token_count,
             tokens_after=tokens,
-            reason=f"the same as {seen.id} (setting: repeats)",
+            reason=f"{why} {seen.id} (setting: repeats)",
         )
 
     def offload(self, item: ContextItem, path: str, counter: TokenCounter) -> Offload:
@@ -219,7 +244,7 @@ class Preview:
 
 
 def named_by(reason: str) -> str:
-    """The id of the item that a line names, if a result was replaced by one for ``reason``; "": by something else."""
+    """The id of the item that a line or a diff names, if ``reason`` is that of one; "": it is another reason."""
     found = _REPEATS.fullmatch(reason)
     return "" if found is None else found[1]
 

@@ -115,6 +115,13 @@ def render_repeat(call_id: str, lines: int, way: str) -> str:
     return f"[The same as {call_id}, {plural(lines, 'line')}, unchanged. To read it: {way}]"
 
 
+def render_changed(call_id: str, lines: int, way: str, diff: str) -> str:
+    """What is sent of a result that is a newer version of that of ``call_id``; ``diff``: from that one to this one."""
+    what = f"a unified diff from that result to this one, {plural(lines, 'line')}"
+    title = f"[Changed since {call_id}: {what}. To read it whole: {way}]"
+    return f"{title}\n{diff}"
+
+
 def way_to_read(ref_id: str, path: str, tools: Collection[str], *, reader: str = READ_TOOL) -> str:
     """The call that shows what is stored from its first line on, with one of ``tools``; "": none of them does."""
     known = {_own_name(tool): tool for tool in tools}
