@@ -5,16 +5,21 @@ from typing import Any
 
 import pytest
 
-from ctxfs.errors import NotRestorable
+from ctxfs.errors import ConfigError, NotRestorable
+from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ContentRange, ItemType
 from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.messages.names import short_name
+from ctxfs.session.owner import Owner, check_owner
 from ctxfs.session.record_json import from_json, to_json
 from ctxfs.session.records import (
+    CallMade,
     Closed,
     ContentRemoved,
+    Decided,
     ItemAdded,
     NoteWritten,
+    PartsNoted,
     Pinned,
     Record,
     Removed,
@@ -221,3 +226,45 @@ def test_a_note_of_no_text_is_gone() -> None:
     notes = [NoteWritten(number=n, text=f"note {n}") for n in (1, 2)]
     state = fold(SessionState(), [*notes, NoteWritten(number=1, text="")])
     assert state.notes == {2: "note 2"}
+
+
+DECIDED = Decided(
+    kind="result",
+    call_id="c1",
+    sha256="0" * 64,
+    item_id="c1",
+    content="gone",
+    tokens_before=90,
+    tokens=9,
+    reason="recent results only",
+)
+BILL = CallMade(number=1, usage=Usage(input_tokens=9), model="")
+ADDED = ItemAdded(item=make_item("msg_001", UserMessage("hello")))
+
+
+@pytest.mark.parametrize(
+    ("records", "context", "history"),
+    [
+        ([], True, True),
+        ([Closed(closed_at=1.0), SessionTagged(tags=("a",)), STORED], True, True),
+        ([ADDED], True, False),
+        ([ADDED, Removed(item_ids=("msg_001",), reason="replaced"), BILL], True, False),
+        ([DECIDED], False, True),
+        ([BILL], False, True),
+        ([PartsNoted(tokens={"0" * 16: 9})], False, True),
+        ([PartsNoted(sources={"0" * 64: ["c1", 1, 2]})], False, True),
+        ([DECIDED, ADDED], True, True),  # both wrote it, as earlier versions let them
+    ],
+)
+def test_who_may_go_on_with_a_session(records: list[Record], context: bool, history: bool) -> None:
+    state = fold(SessionState(), records)
+    assert state.has_messages == (ADDED in records)
+    assert state.is_elsewhere == (not context)
+    allowed: dict[Owner, bool] = {"Context": context, "History": history}
+    check_owner("s", state, None)
+    for owner, is_allowed in allowed.items():
+        if is_allowed:
+            check_owner("s", state, owner)
+        else:
+            with pytest.raises(ConfigError, match="needs another session_id"):
+                check_owner("s", state, owner)

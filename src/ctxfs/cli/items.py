@@ -153,7 +153,7 @@ async def _ls(root: SessionsAt, session: str, chosen: _Chosen, as_json: bool) ->
         print_columns(shown, rows, right=("tokens", "of"), dim=[entry.place != "context" for entry in found])
         now = sum(entry.tokens for entry in every)
         without = sum(entry.content_tokens or 0 for entry in every)
-        if fs.state.decisions and all(entry.item is None for entry in every):
+        if fs.state.is_elsewhere:
             out.print(f"the messages are not stored here: {now:,} tokens replace {without:,} tokens of them")
         else:
             out.print(f"the context holds {now:,} tokens; with everything in it, it would hold {without:,}")

@@ -264,6 +264,7 @@ class Context:
         After ``close`` it resumes from what was recorded; items that could not be written before are not in it.
 
         Raises:
+            ConfigError: a ``History`` wrote the session, so that its messages are elsewhere. Nothing changed.
             SessionLocked: another writer has it.
             StorageError: the directory cannot be used.
 
@@ -282,7 +283,7 @@ class Context:
                 return
             if self._counter is None:
                 self._counter = await load_counter()
-            await self.fs.open()
+            await self.fs.open(owner="Context")
             try:
                 self._requests = Requests(self._requests.tools)
                 await resume(self._live, self._controller, self.counter)

@@ -23,6 +23,7 @@ from ctxfs.session.content.stored import Stored
 from ctxfs.session.item_records import absolute
 from ctxfs.session.journal_writer import JournalReader
 from ctxfs.session.loading import with_contents
+from ctxfs.session.owner import Owner
 from ctxfs.session.patience import patiently
 from ctxfs.session.records import Record
 from ctxfs.session.recovery import Recovery, read_journal, scan_session
@@ -160,10 +161,11 @@ class ContextFileSystem:
 
     # Opening and closing ---------------------------------------------------------------------------------------------
 
-    async def open(self, *, create: bool = True, wait_s: float = 0.0) -> None:
+    async def open(self, *, create: bool = True, wait_s: float = 0.0, owner: Owner | None = None) -> None:
         """Open the session, or create it if it does not exist and ``create`` is true; does nothing if it is open.
 
-        ``wait_s``: for how many seconds to try again while another writer has it. Raises ``SessionLocked``,
+        ``wait_s``: for how many seconds to try again while another writer has it. ``owner``: who goes on with its
+        conversation, which must be kept where that one looks for it; None: nobody does. Raises ``SessionLocked``,
         ``SessionNotFound``, ``UnsafePath``, ``ConfigError`` and ``WriteFailed``.
         """
         if self._journal is not None:
@@ -171,12 +173,12 @@ class ContextFileSystem:
         write = not self._read_only
         try:
             await patiently(lambda: self._store.open(create=create and write, write=write), wait_s)
-            await self._resume()
+            await self._resume(owner)
         except BaseException:
             await self._let_go()
             raise
 
-    async def _resume(self) -> None:
+    async def _resume(self, owner: Owner | None) -> None:
         if self._read_only:
             found = await scan_session(self._store, read_only=True)
             journal = JournalReader(self._store, self._session_id)
@@ -192,7 +194,7 @@ class ContextFileSystem:
                 clock=self._clock,
                 inline_limit_chars=self._inline_limit_chars,
             )
-            self._recovery = await writer.open()
+            self._recovery = await writer.open(owner)
             self._writer = writer
             journal = writer.journal
         self._journal = journal

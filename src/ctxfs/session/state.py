@@ -104,6 +104,17 @@ class SessionState:
     _in_change: bool = False
     _entered: dict[str, int] = field(default_factory=dict)  # where in ``past`` an item entered
 
+    @property
+    def has_messages(self) -> bool:
+        """Whether messages were ever recorded here, even if all of them have left the context."""
+        return bool(self._entered)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether somebody else has the messages (see ``History``): here are only bills and decisions about them."""
+        noted = bool(self.decisions or self.calls or self.noted_tokens or self.noted_sources)
+        return noted and not self._entered
+
     def become(self, other: "SessionState") -> None:
         """Be what ``other`` is: for whoever holds this state, which may be half folded."""
         for one in fields(self):

@@ -17,6 +17,7 @@ from ctxfs.session.damaged import refuse_damaged
 from ctxfs.session.field_types import check_types
 from ctxfs.session.item_records import added, ids_of, metadata_of, replacement
 from ctxfs.session.journal_writer import Commit, JournalWriter, Outcome
+from ctxfs.session.owner import Owner, check_owner
 from ctxfs.session.records import (
     Beside,
     CallMade,
@@ -102,9 +103,13 @@ class SessionWriter:
 
     # Opening and closing ---------------------------------------------------------------------------------------------
 
-    async def open(self) -> Recovery:
-        """Take in the session's state, repair what a crash left, and record that this writer opened it."""
+    async def open(self, owner: Owner | None = None) -> Recovery:
+        """Take in the session's state, repair what a crash left, and record that this writer opened it.
+
+        Raises ``ConfigError`` if ``owner`` cannot go on with the session (see ``check_owner``). Nothing changed.
+        """
         found = await scan_session(self._store, read_only=False)
+        check_owner(self._session_id, found.state, owner)
         self._layout = layout_of(found.state.layout, self._layout)
         if found.recovery.cut_bytes:
             await self._store.truncate_log(found.log_end)

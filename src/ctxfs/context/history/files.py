@@ -12,6 +12,7 @@ from typing import TypeVar
 import anyio
 
 from ctxfs.messages.items import ContextItem
+from ctxfs.session.owner import check_owner
 from ctxfs.session.records import Record
 from ctxfs.session.shared import SharedFileSystem
 from ctxfs.storage.log_file import LOG_NAME
@@ -52,7 +53,7 @@ class SessionFiles:
         self._seen = self._size()
 
     async def _open(self) -> None:
-        await self.fs.open(wait_s=self._wait_s)
+        await self.fs.open(wait_s=self._wait_s, owner="History")
         await self.fs.release()
 
     def catch_up(self) -> bool:
@@ -88,6 +89,7 @@ class SessionFiles:
         """Write what was decided while the session had ``known`` decisions."""
         await self.fs.acquire(wait_s=self._wait_s)
         try:
+            self._check_owner()
             state = self.fs.state
             if len(state.decisions) != known or any(item.id in state.ids for item in contents):
                 return False
@@ -105,9 +107,14 @@ class SessionFiles:
     async def _leased(self, work: Callable[[], Awaitable[T]]) -> T:
         await self.fs.acquire(wait_s=self._wait_s)
         try:
+            self._check_owner()
             return await work()
         finally:
             await self.fs.release()
+
+    def _check_owner(self) -> None:
+        """Raise ``ConfigError`` if a context has made the session its own since this one opened it."""
+        check_owner(self.fs.session_id, self.fs.state, "History")
 
     def _size(self) -> tuple[int, int] | None:
         """The journal's file and size, which change with each write; None when it is not there."""

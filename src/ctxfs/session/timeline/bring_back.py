@@ -69,7 +69,7 @@ async def _decided(
     fs: ContextFileSystem, decide: Callable[[Sequence[Record]], Back], *, fits: bool
 ) -> tuple[Back, int]:
     """What is to come back in an open session, and the tokens of its context now."""
-    if fs.state.decisions and not fs.state.items:
+    if fs.state.is_elsewhere:
         raise NotRestorable(fs.session_id, _OWNED, done="changed")
     records = await fs.history()
     back = await run_in_steps(lambda: decide(records))

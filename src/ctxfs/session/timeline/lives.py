@@ -71,7 +71,6 @@ class Lives:
         self.calls: list[Call] = []
         self.changes: list[ItemChange] = []
         self._records = 0
-        self._has_items = False
         self._context = 0  # the tokens of all items of the context
         # What evictions keep out of the context, in tokens: context + evicted is its size had nothing been evicted.
         self._evicted = 0
@@ -123,7 +122,6 @@ class Lives:
         calls = len(self.calls)
         before = self.state.items.get(item_id)
         self.state.apply(record)
-        self._has_items = True
         item = self.state.items[item_id]
         self._context += item.token_count - (0 if before is None else before.token_count)
         is_back = record.returned and item_id in self.lives
@@ -305,7 +303,7 @@ class Lives:
             case ItemAdded() if record.is_reply:
                 return self._replied(record.item)
             case CallMade(summary=False):
-                own = None if self._has_items else self._billed_only(record)
+                own = None if self.state.has_messages else self._billed_only(record)
                 self._bill(record)
                 return None if own is None else self.calls[-1]
         return None
@@ -332,7 +330,7 @@ class Lives:
     @property
     def is_elsewhere(self) -> bool:
         """Whether somebody else owns the messages: no read-back is recorded, since its result is one of them."""
-        return not self._has_items and bool(self.calls or self.state.decisions)
+        return self.state.is_elsewhere
 
     def _billed_only(self, bill: CallMade) -> Call:
         """A call on a history that a framework owns: its reply is not here."""

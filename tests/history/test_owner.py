@@ -1,0 +1,138 @@
+"""A session is gone on with by the kind of writer that it was written by, and refused, untouched, by the other one."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from ctxfs.agent import Agent, AgentConfig
+from ctxfs.context.context import Context
+from ctxfs.context.history.history import History
+from ctxfs.context.history.parts import Part
+from ctxfs.context.history.pool import Histories
+from ctxfs.errors import ConfigError
+from ctxfs.messages import CharsCounter
+from ctxfs.messages.base import Usage
+from ctxfs.session import tag_session
+from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.testing import ScriptedModel
+from ctxfs.tools import Materialize
+
+USER = {"role": "user", "content": "hello"}
+BIG = "".join(f"line {i} of a file\n" for i in range(400))
+RESULT = Part("result", BIG, 0, "c1", "Read")
+TWO = [RESULT, Part("result", BIG[1:], 1, "c2", "Read")]
+KEEP_ONE: dict[str, Any] = {
+    "keep_recent": {"Read": 1},
+    "pricing": None,
+    "window": None,
+    "materialize": Materialize(max_inline_chars=2_000),
+}
+
+
+def by_context(root: Path) -> None:
+    async def write() -> None:
+        async with Context("s", root_path=root) as context:
+            await context.add(USER)
+
+    anyio.run(write)
+
+
+def by_agent(root: Path) -> None:
+    async def write() -> None:
+        config = AgentConfig(session_id="s", offload_root_path=root)
+        async with Agent(ScriptedModel(["fine"]), config=config) as agent:
+            await agent.query("hello")
+
+    anyio.run(write)
+
+
+def by_history(root: Path) -> None:
+    with History("s", root_path=root, **KEEP_ONE) as history:
+        history.rewrite(TWO)
+
+
+def by_histories(root: Path) -> None:
+    with Histories(root, **KEEP_ONE) as histories:
+        histories.of("s").rewrite(TWO)
+
+
+def by_arrival(root: Path) -> None:
+    with History("s", root_path=root, **KEEP_ONE) as history:
+        assert history.arrive(BIG, tool="Read", call_id="c1") != BIG
+
+
+def by_bills(root: Path) -> None:
+    with History("s", root_path=root, counter=CharsCounter()) as history:
+        history.replied(Usage(input_tokens=9, output_tokens=1))
+
+
+def by_counts(root: Path) -> None:
+    with History("s", root_path=root, preview_above_tokens=None) as history:
+        history.rewrite([RESULT])
+
+
+def journal(root: Path) -> bytes:
+    (written,) = root.glob("*/journal.jsonl")
+    return written.read_bytes()
+
+
+@pytest.mark.parametrize("write", [by_history, by_histories, by_arrival, by_bills, by_counts])
+def test_a_context_and_an_agent_refuse_the_session_of_a_history(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    write(tmp_path)
+    before = journal(tmp_path)
+    (session_id,) = [found.name for found in tmp_path.iterdir() if found.is_dir()]
+    what_to_do = f"Continue it there, or as History\\('{session_id}'\\); a Context or an Agent needs another session_id"
+    with pytest.raises(ConfigError, match=what_to_do):
+        anyio.run(Context(session_id, root_path=tmp_path).open)
+    agent = Agent(ScriptedModel(["fine"]), config=AgentConfig(session_id=session_id, offload_root_path=tmp_path))
+    with pytest.raises(ConfigError, match=what_to_do):
+        anyio.run(agent.query, "hello")
+    assert journal(tmp_path) == before
+    with History(session_id, root_path=tmp_path, **KEEP_ONE) as history:  # nothing holds it, and its own kind goes on
+        history.rewrite([RESULT])
+
+
+@pytest.mark.parametrize("write", [by_context, by_agent])
+def test_a_history_refuses_the_session_of_a_context(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    write(tmp_path)
+    before = journal(tmp_path)
+    history = History("s", root_path=tmp_path, **KEEP_ONE)
+    uses: list[Callable[[], Any]] = [
+        lambda: history.rewrite([RESULT]),
+        lambda: history.arrive(BIG, tool="Read", call_id="c1"),
+        lambda: history.replied(Usage(input_tokens=9, output_tokens=1)),
+        lambda: history.run_tool("Read", {"file_path": "c1"}),
+    ]
+    for use in uses:
+        with pytest.raises(ConfigError, match=r"continue it as Context\('s'\) or with AgentConfig\(session_id='s'\)"):
+            use()
+    history.close()
+    assert journal(tmp_path) == before
+    write(tmp_path)  # nothing holds it, and its own kind goes on
+
+
+def test_a_session_without_a_conversation_may_become_either(tmp_path: Path) -> None:
+    async def make(session_id: str) -> None:
+        async with ContextFileSystem(session_id, root_path=tmp_path):
+            pass
+        await tag_session(session_id, add=["new"], root_path=tmp_path)
+
+    anyio.run(make, "s")
+    by_context(tmp_path)
+    anyio.run(make, "other")
+    with History("other", root_path=tmp_path, **KEEP_ONE) as history:
+        assert history.arrive(BIG, tool="Read", call_id="c1") != BIG
+
+
+def test_a_history_notices_that_a_context_took_its_empty_session(tmp_path: Path) -> None:
+    history = History("s", root_path=tmp_path, **KEEP_ONE)
+    assert history.rewrite([]).tokens == 0
+    by_context(tmp_path)
+    before = journal(tmp_path)
+    with pytest.raises(ConfigError, match="has messages of its own"):
+        history.arrive(BIG, tool="Read", call_id="c1")
+    assert journal(tmp_path) == before
+    history.close()
