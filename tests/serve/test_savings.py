@@ -21,7 +21,7 @@ OUT = 50_000
 
 def take(savings: Savings, usage: Usage, place: tuple[str, str] = PLACE) -> None:
     counted = usage.total_input_tokens
-    savings.called(place, usage, MODEL, counted_tokens=counted, freed_tokens=OUT)
+    savings.called(place, usage, MODEL, counted_tokens=counted, freed_tokens=OUT, window_tokens=None)
 
 
 def warm(calls: int) -> list[Usage]:
@@ -123,3 +123,36 @@ def test_the_first_call_of_a_run_of_a_conversation_that_had_expired_counts_as_wr
     savings = Savings()
     take(savings, Usage(cache_creation_input_tokens=10_000))
     assert savings.whole_usd - savings.usd == pytest.approx(OUT * known.prices.cache_write["5m"] / 1e6)
+
+
+def test_dollars_are_counted_up_to_where_nothing_replaced_would_not_have_fitted() -> None:
+    """A conversation that could not have gone on saved nothing from there on: the same rule as `explain` has."""
+
+    def after(*windows: int) -> Savings:
+        savings = Savings()
+        for usage, window in zip(warm(3), windows, strict=True):
+            counted = usage.total_input_tokens
+            savings.called(PLACE, usage, MODEL, counted_tokens=counted, freed_tokens=OUT, window_tokens=window)
+        return savings
+
+    fits = after(100_000, 100_000, 100_000)
+    narrow = after(100_000, 60_499, 100_000)
+    cost_usd = fits.whole_usd - fits.usd
+    assert narrow.whole_usd - narrow.usd == pytest.approx(cost_usd * 1.25 / 1.45), "the first call alone: it wrote"
+    said = "1 conversation would not have fitted the window with everything sent: dollars are counted up to there"
+    assert said in narrow.lines()
+    assert said not in fits.lines()
+    assert narrow.freed_tokens == fits.freed_tokens == 3 * OUT
+
+
+def test_what_was_replaced_is_in_the_tokens_that_are_billed() -> None:
+    """Prompts are billed 0.6 tokens for one of ours and 9,000 that are not counted, so what was replaced is, too."""
+    savings = Savings()
+    for counted in (1_000, 4_000, 5_000, 9_000, 9_500, 12_000):
+        usage = Usage(input_tokens=9_000 + round(0.6 * counted))
+        savings.called(PLACE, usage, MODEL, counted_tokens=counted, freed_tokens=1_000, window_tokens=None)
+    assert savings.freed_tokens == 6 * 600
+    known = known_model(MODEL)
+    assert known is not None
+    assert known.prices is not None
+    assert savings.whole_usd - savings.usd == pytest.approx(3_600 * known.prices.input / 1e6)

@@ -110,7 +110,9 @@ def automatic(prompt: int, before: int, kept: int) -> Usage:
         (automatic, "gpt-5"),
     ],
 )
-def test_a_transport_and_explain_count_the_same_savings(provider: object, model: str) -> None:
+@pytest.mark.parametrize("factor", [1.0, 0.6, 1.7])
+def test_a_transport_and_explain_count_the_same_savings(provider: object, model: str, factor: float) -> None:
+    """``factor``: how many tokens are billed for one of ours."""
     known = known_model(model)
     assert known is not None
     assert known.prices is not None
@@ -121,8 +123,9 @@ def test_a_transport_and_explain_count_the_same_savings(provider: object, model:
     for number, (prompt, evicted, rewritten) in enumerate(evicting(30, until=20)):
         kept = before - 2 * STEP if rewritten else before
         usage = provider(prompt, before, kept)
-        counted = round(prompt / (1 + number / 5_000))  # what the provider counts drifts away from our count
-        savings.called(("s", ""), usage, model, counted_tokens=counted, freed_tokens=evicted)
+        counted = round(prompt / factor / (1 + number / 5_000))  # what the provider counts drifts away from our count
+        freed = round(evicted / factor)
+        savings.called(("s", ""), usage, model, counted_tokens=counted, freed_tokens=freed, window_tokens=None)
         if rewritten:
             records.append(
                 Decided(
@@ -131,10 +134,10 @@ def test_a_transport_and_explain_count_the_same_savings(provider: object, model:
                     sha256=str(number),
                     item_id=f"c{number}",
                     content="…",
-                    tokens_before=STEP,
-                    tokens=LEFT,
+                    tokens_before=round(STEP / factor),
+                    tokens=round(LEFT / factor),
                     reason="due",
-                    tokens_rewritten=rewritten,
+                    tokens_rewritten=round(rewritten / factor),
                 )
             )
         records.append(CallMade(number=number, usage=usage, model=model, counted_tokens=counted, made_at=0.0))

@@ -58,17 +58,20 @@ def worth(activity: Activity, life: ItemLife, event: Event) -> Worth:
     prices = activity.account.token_prices(rates)
     saved_units = sum(tokens * sum(prices[call - 1 : end - 1]) for call, tokens in freed)
     rewritten = 0
+    rewritten_units = 0.0
     if calls:
         rewritten = activity.account.rewritten()[event.call - 1]
-        if not event.sent and activity.account.has_cache()[event.call - 1]:
-            saved_units += (rates.write - rates.read) * (event.tokens_before - event.tokens_after)
+        rewritten_units = activity.account.rewriting_by_call(rates)[event.call - 1]
+        if not event.sent:
+            unsent_price = activity.account.written_again_prices(rates)[event.call - 1]
+            saved_units += unsent_price * (event.tokens_before - event.tokens_after)
     together = [e for e in activity.events if e.call == event.call and e.is_eviction]
     return Worth(
         calls=calls,
         saved_tokens=saved,
         saved_usd=_usd(saved_units, unit_usd),
         rewritten_tokens=rewritten,
-        rewritten_usd=_usd((rates.write - rates.read) * rewritten, unit_usd),
+        rewritten_usd=_usd(rewritten_units, unit_usd),
         others=sum(len(e.item_ids) for e in together) - 1,
     )
 
@@ -100,9 +103,11 @@ def unevicted(activity: Activity, *, window_tokens: int | None) -> Unevicted:
         if event.kind is EventKind.READ_BACK:
             read_back[event.call] += event.tokens_before
     usd = []
-    rewritten = activity.account.rewritten()
-    for number, (paid, more, again) in enumerate(zip(bills, saved, rewritten, strict=True), 1):
-        less = (rates.write - rates.read) * again + rates.write * read_back[number]
+    rewriting = activity.account.rewriting_by_call(rates)
+    units = activity.account.units
+    rows = zip(bills, saved, rewriting, units, strict=True)
+    for number, (paid, more, again, unit) in enumerate(rows, 1):
+        less = again + rates.write * unit * read_back[number]
         usd.append(max(0.0, paid + unit_usd * (more - less)))
     return Unevicted(usd=usd[: None if too_long_from is None else too_long_from - 1], too_long_from=too_long_from)
 

@@ -231,8 +231,14 @@ class Rewriting:
         except CtxfsError as error:
             _log.warning("session %s: %s", sent.history.session_id, error)
             return
-        edits = sent.edits
-        self.savings.called(place, usage, model, counted_tokens=edits.tokens, freed_tokens=edits.freed_tokens)
+        self.savings.called(
+            place,
+            usage,
+            model,
+            counted_tokens=sent.edits.tokens,
+            freed_tokens=sent.edits.freed_tokens,
+            window_tokens=sent.edits.window_tokens,
+        )
 
 
 def _result(history: History, call: Call) -> ToolResult:

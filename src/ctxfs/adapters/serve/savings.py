@@ -10,20 +10,23 @@ from ctxfs.messages.base import Usage
 from ctxfs.messages.models.known import known_model
 from ctxfs.messages.models.prices import Prices
 from ctxfs.messages.rates import bill_usd
+from ctxfs.session.records import CallMade, EvictionSet
 from ctxfs.session.timeline.cached import Billed, Cached, cached
+from ctxfs.session.timeline.effect import compared_window
+from ctxfs.session.timeline.units import units_by_model
 from ctxfs.text import figures
 
 
 class _Call(NamedTuple):
     """A billed call.
 
-    ``freed_tokens``: how much larger its prompt would have been, in the provider's tokens. ``counted_freed_tokens``:
-    the same by our counter. ``prices`` None: not known.
+    ``freed_tokens``: how much larger its prompt would have been, by our counter, as its bill has the size of the
+    prompt. ``window_tokens``: the largest prompt. ``prices`` None: not known.
     """
 
-    usage: Usage
+    bill: CallMade
     freed_tokens: int
-    counted_freed_tokens: int
+    window_tokens: int
     prices: Prices | None
 
 
@@ -32,16 +35,15 @@ class Savings:
     """The calls of one run. Several threads may use it.
 
     ``calls``: how many requests for a reply were rewritten, or could have been; ``heard``: how many of them were
-    billed. ``sent_tokens`` and ``freed_tokens``: the size of the prompts, and how much larger they would have been, in
-    the provider's tokens. ``reading_turns``: how often the model read back inside of a request; each of these
-    turns is a call too. ``usd``: what the calls cost, of models whose prices are known.
+    billed. ``sent_tokens``: the size of the prompts, in the provider's tokens. ``reading_turns``: how often the model
+    read back inside of a request; each of these turns is a call too. ``usd``: what the calls cost, of models whose
+    prices are known.
     """
 
     calls: int = 0
     reading_turns: int = 0
     heard: int = 0
     sent_tokens: int = 0
-    freed_tokens: int = 0
     usd: float = 0.0
     problems: dict[str, int] = field(default_factory=dict)
     _replaced: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -56,11 +58,18 @@ class Savings:
             return sum(self._replaced.values())
 
     @property
+    def freed_tokens(self) -> int:
+        """How much larger the prompts would have been with nothing replaced, in the provider's tokens."""
+        return sum(sum(_freed_tokens(calls)) for calls in self._by_place())
+
+    @property
     def whole_usd(self) -> float:
-        """What they would have cost with nothing replaced."""
+        """What they would have cost with nothing replaced, as long as the prompts would have fitted the window."""
+        return sum([_without(calls).usd for calls in self._by_place()])
+
+    def _by_place(self) -> list[list[_Call]]:
         with self._lock:
-            billed = [[*calls] for calls in self._billed.values()]
-        return sum(map(_whole_usd, billed))
+            return [[*calls] for calls in self._billed.values()]
 
     def answered(self, place: tuple[str, str], *, replaced: int) -> None:
         """Count a call that was answered, and how many contents were replaced in its request."""
@@ -79,7 +88,14 @@ class Savings:
             self.problems[reason] = self.problems.get(reason, 0) + 1
 
     def called(
-        self, place: tuple[str, str], usage: Usage, model: str, *, counted_tokens: int, freed_tokens: int
+        self,
+        place: tuple[str, str],
+        usage: Usage,
+        model: str,
+        *,
+        counted_tokens: int,
+        freed_tokens: int,
+        window_tokens: int | None,
     ) -> None:
         """Count a call that was billed.
 
@@ -89,19 +105,19 @@ class Savings:
             model: the model's name.
             counted_tokens: the size of the prompt by our counter.
             freed_tokens: by how much replacing shortened it, by our counter.
+            window_tokens: the largest prompt; None means that no limit is set, so it is the model's.
 
         """
-        total = usage.total_input_tokens
-        freed = round(freed_tokens * total / counted_tokens) if counted_tokens else 0
         known = known_model(model)
         prices = None if known is None else known.prices
         usd = 0.0 if prices is None else bill_usd(usage, prices)
+        largest = compared_window(EvictionSet(window_tokens=window_tokens), model)
         with self._lock:
             self.heard += 1
-            self.sent_tokens += total
-            self.freed_tokens += freed
+            self.sent_tokens += usage.total_input_tokens
             self.usd += usd
-            self._billed.setdefault(place, []).append(_Call(usage, freed, freed_tokens, prices))
+            bill = CallMade(number=self.heard, usage=usage, model=model, counted_tokens=counted_tokens)
+            self._billed.setdefault(place, []).append(_Call(bill, freed_tokens, largest, prices))
 
     def lines(self) -> list[str]:
         """What to show the user at the end."""
@@ -110,14 +126,20 @@ class Savings:
             now = replace(self, problems=dict(self.problems), _replaced=dict(self._replaced), _billed=billed)
         replaced = plural(now.replaced, "content")
         lines = [f"{plural(now.calls, 'call')}, {now.heard:,} with a bill; {replaced} replaced"]
-        if now.freed_tokens:
-            whole = now.sent_tokens + now.freed_tokens
-            part = f"{now.freed_tokens:,} of {whole:,} prompt tokens were not sent ({now.freed_tokens / whole:.0%})"
-            lines.append(f"{part}{_dollars(now.whole_usd, now.usd)}")
+        freed = now.freed_tokens
+        if freed:
+            whole = now.sent_tokens + freed
+            without = [_without(calls) for calls in billed.values()]
+            dollars = _dollars(sum([one.usd for one in without]), now.usd)
+            lines.append(f"{freed:,} of {whole:,} prompt tokens were not sent ({freed / whole:.0%}){dollars}")
+            too_long = sum([one.is_too_long for one in without])
+            if too_long:
+                which = f"{plural(too_long, 'conversation')} would not have fitted the window with everything sent"
+                lines.append(f"{which}: dollars are counted up to there")
         if now.reading_turns:
             lines.append(f"{plural(now.reading_turns, 'reading turn')} answered inside of the program's requests")
         lines += [f"{plural(count, 'request')} sent unchanged: {reason}" for reason, count in now.problems.items()]
-        if now.calls and not (now.replaced or now.freed_tokens or now.problems):
+        if now.calls and not (now.replaced or freed or now.problems):
             lines.append("nothing was replaced: no result was due, and none would have paid for a change of the prompt")
         return lines
 
@@ -132,31 +154,47 @@ def _dollars(whole_usd: float, usd: float) -> str:
     return f"; about {figures.usd(saved)} of {whole} saved"
 
 
-def _whole_usd(calls: Sequence[_Call]) -> float:
-    """What the calls of one conversation would have cost with nothing replaced."""
-    first = calls[0]
+def _freed_tokens(calls: Sequence[_Call]) -> list[int]:
+    """How much larger the prompt of each call of one conversation would have been, in the provider's tokens."""
+    of_model = units_by_model(call.bill for call in calls)
+    return [round(of_model[call.bill.model] * call.freed_tokens) for call in calls]
+
+
+class _Without(NamedTuple):
+    """What one conversation would have cost with nothing replaced.
+
+    ``is_too_long``: a prompt would not have fitted the window. As the conversation could not have gone on, the calls
+    from there on count with what they cost.
+    """
+
+    usd: float
+    is_too_long: bool
+
+
+def _without(calls: Sequence[_Call]) -> _Without:
+    freed = _freed_tokens(calls)
+    first = calls[0].bill.usage
     before_tokens = 0
-    if first.usage.cache_read_input_tokens:  # an earlier run had sent what it reads, and would have sent what is freed
-        before_tokens = first.usage.cache_read_input_tokens + first.freed_tokens
+    if first.cache_read_input_tokens:  # an earlier run had sent what it reads, and would have sent what is freed
+        before_tokens = first.cache_read_input_tokens + freed[0]
     dollars = 0.0
-    for call, held in zip(calls, cached(_bills(calls)), strict=True):
-        whole = _whole(call.usage, call.freed_tokens, held, before_tokens)
+    is_too_long = False
+    for call, freed_tokens, held in zip(calls, freed, cached(_bills(calls)), strict=True):
+        whole = _whole(call.bill.usage, freed_tokens, held, before_tokens)
         before_tokens = whole.total_input_tokens
+        is_too_long = is_too_long or before_tokens > call.window_tokens
         if call.prices is not None:
-            dollars += bill_usd(whole, call.prices)
-    return dollars
+            dollars += bill_usd(call.bill.usage if is_too_long else whole, call.prices)
+    return _Without(dollars, is_too_long)
 
 
 def _bills(calls: Sequence[_Call]) -> list[Billed]:
-    """The bills; where more was replaced than in the call before, something that had been sent may have been.
-
-    Our own count says it: the provider's tokens for each of ours differ a little from call to call.
-    """
+    """The bills; where more was replaced than in the call before, something that had been sent may have been."""
     before_tokens = 0
     bills = []
     for call in calls:
-        bills.append(Billed(call.usage, call.counted_freed_tokens > before_tokens))
-        before_tokens = call.counted_freed_tokens
+        bills.append(Billed(call.bill.usage, call.freed_tokens > before_tokens))
+        before_tokens = call.freed_tokens
     return bills
 
 

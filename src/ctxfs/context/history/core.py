@@ -139,6 +139,7 @@ class HistoryCore:
             "cache breakpoints at the end: %s, kept for: %s"
         )
         in_parts = kept.counted_tokens - overhead_tokens
+        budget = kept.controller.budget
         told = (branch, len(shown), in_parts, len(edits), overhead_tokens, view.host.at_end, view.host.ttl)
         _log.debug(text, self.fs.session_id, *told)
         return Edits(
@@ -146,6 +147,7 @@ class HistoryCore:
             tokens=kept.counted_tokens,
             freed_tokens=view.freed_tokens,
             breakpoints=view.places_after(kept.marks.breakpoints, shown),
+            window_tokens=None if budget is None else budget.limit_tokens,
             overflow=kept.overflow,
         )
 

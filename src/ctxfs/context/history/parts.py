@@ -49,11 +49,12 @@ class Edits(Mapping[Hashable, Replacement]):
 
     ``tokens``: the size of the history with these edits, and of all that is sent besides it, by the counter.
     ``freed_tokens``: how many more it would be without them. ``breakpoints``: the places after which a prompt-cache
-    breakpoint is worth its price, in order. ``overflow``: the error of a history that is certain not to fit its window
-    although nothing more can be replaced; None if it fits, or may fit.
+    breakpoint is worth its price, in order. ``window_tokens``: the largest prompt; None means no limit. ``overflow``:
+    the error of a history that is certain not to fit its window although nothing more can be replaced; None if it fits,
+    or may fit.
     """
 
-    __slots__ = ("_content", "breakpoints", "freed_tokens", "overflow", "tokens")
+    __slots__ = ("_content", "breakpoints", "freed_tokens", "overflow", "tokens", "window_tokens")
 
     def __init__(
         self,
@@ -62,12 +63,14 @@ class Edits(Mapping[Hashable, Replacement]):
         tokens: int = 0,
         freed_tokens: int = 0,
         breakpoints: Sequence[Hashable] = (),
+        window_tokens: int | None = None,
         overflow: ContextOverflow | None = None,
     ) -> None:
         self._content = dict(content)
         self.tokens = tokens
         self.freed_tokens = freed_tokens
         self.breakpoints = tuple(breakpoints)
+        self.window_tokens = window_tokens
         self.overflow = overflow
 
     def __getitem__(self, place: Hashable) -> Replacement:

@@ -365,8 +365,8 @@ class _Figures:
                 self._came[change.item_id] = change.after_call
             for content in change.contents:  # arguments came with their reply
                 self._came.setdefault(content, self._came.get(change.item_id, change.after_call))
-        self._has_cache = costs.has_cache()
-        self._rewritten = costs.rewritten()
+        self._rewriting = costs.rewriting_by_call(self._rates)
+        self._unsent_prices = costs.written_again_prices(self._rates)
         self._prices = [0.0, *accumulate(costs.token_prices(self._rates))]  # of a token, in the calls up to each
         self._freed: dict[int, int] = {}  # by the call before which it left
         for departure in costs.departures:
@@ -375,13 +375,12 @@ class _Figures:
 
     def of(self, item: ExplainedItem, departure: Departure) -> ExplainedItem:
         """The item with its figures."""
-        rates = self._rates
         calls = self._costs.calls_since(departure)
-        rewritten = self._rewritten[departure.after_call] if calls else 0
+        rewriting = self._rewriting[departure.after_call] if calls else 0.0
         share = departure.tokens_freed / max(1, self._freed[departure.after_call])
         saved = departure.tokens_freed * (self._prices[-1] - self._prices[departure.after_call])
-        if calls and self._has_cache[departure.after_call] and not departure.sent:
-            saved += (rates.write - rates.read) * departure.tokens_freed
+        if calls and not departure.sent:
+            saved += self._unsent_prices[departure.after_call] * departure.tokens_freed
         read_backs = [
             back
             for back in self._costs.read_backs
@@ -391,7 +390,7 @@ class _Figures:
             item,
             tokens_freed=departure.tokens_freed,
             saved=saved,
-            rewriting=(rates.write - rates.read) * rewritten * share,
+            rewriting=rewriting * share,
             read_backs=None if self._costs.is_elsewhere else len(read_backs),
             read_backs_expected=self._expected(item, departure, calls),
         )

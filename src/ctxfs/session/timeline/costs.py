@@ -2,11 +2,13 @@
 
 Figures are estimated from token counts, as in the planner: a call reads the prefix that the last one left in the
 cache, and writes the rest; changing an item writes everything after it again. Where a bill says that a call had no
-prompt cache, what it did not have to read would have cost the full price. What the provider billed is in ``calls``.
+prompt cache, what it did not have to read would have cost the full price. Sizes are in tokens as ctxfs counts them;
+costs are in tokens as the provider bills them, where the bills show how many these are. What the provider billed is in
+``calls``.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ctxfs.messages.items import ContentRange
@@ -16,6 +18,7 @@ from ctxfs.session.timeline.cached import Billed, Cached, cached
 from ctxfs.session.timeline.calls import Call
 from ctxfs.session.timeline.changes import ItemChange
 from ctxfs.session.timeline.lives import Lives
+from ctxfs.session.timeline.units import units_by_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,8 @@ class Account:
 
     ``departures``: what is out of the context. ``requests``: the requests that the model replied to. ``read_backs`` are
     the lines that the model came back for, with their tokens. ``calls`` are the billed ones. ``is_elsewhere``: somebody
-    else owns the messages, so read-backs are not recorded. Costs are in units of one uncached input token.
+    else owns the messages, so read-backs are not recorded. Costs are in units of one uncached input token as it is
+    billed: see ``units``.
     """
 
     departures: tuple[Departure, ...] = ()
@@ -64,6 +68,13 @@ class Account:
     read_backs: tuple[ReadBack, ...] = ()
     calls: tuple[CallMade, ...] = ()
     is_elsewhere: bool = False
+    _units: Sequence[float] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        of_model = units_by_model(self.turns)
+        last = self.model
+        units = [of_model.get(call.model or last, 1.0) for call in self.requests]
+        object.__setattr__(self, "_units", units)
 
     @property
     def replies(self) -> int:
@@ -86,8 +97,15 @@ class Account:
 
     def too_long_from(self, window_tokens: int) -> int | None:
         """The first call whose request would not have fitted the window without eviction; None: all would have."""
-        long = (call.number for call in self.requests if call.tokens + call.evicted > window_tokens)
-        return next(long, None)
+        for call, unit in zip(self.requests, self.units, strict=True):
+            if unit * (call.tokens + call.evicted) > window_tokens:
+                return call.number
+        return None
+
+    @property
+    def units(self) -> Sequence[float]:
+        """Of each request, how many tokens its model bills for a counted one; 1.0 where the bills do not say it."""
+        return self._units
 
     def saved(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> float:
         """What the calls did not have to read from the cache, or to write when it was never sent or had expired.
@@ -102,30 +120,44 @@ class Account:
     def saved_by_call(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> Sequence[float]:
         """The same for each call that is counted, in order."""
         saved: list[float] = []
-        for call, price, is_read in zip(self.requests, self.token_prices(rates), self.has_cache(), strict=True):
-            unsent = (rates.write - rates.read) * call.unsent if is_read else 0.0
-            saved.append(price * call.evicted + unsent)
+        rows = zip(self.requests, self.token_prices(rates), self.written_again_prices(rates), strict=True)
+        for call, price, unsent_price in rows:
+            saved.append(price * call.evicted + unsent_price * call.unsent)
         return saved[: self._counted(window_tokens)]
 
     def rewriting(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> float:
         """What rewriting cost above reading from a warm cache."""
-        return (rates.write - rates.read) * sum(self.rewritten()[: self._counted(window_tokens)])
+        return sum(self.rewriting_by_call(rates)[: self._counted(window_tokens)], 0.0)
+
+    def rewriting_by_call(self, rates: Rates) -> Sequence[float]:
+        """The same for each request, in order."""
+        prices = self.written_again_prices(rates)
+        return [price * call.rewritten for call, price in zip(self.requests, prices, strict=True)]
 
     def reading_back(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> float:
         """What writing the lines that were read back cost; the calls that asked for them are not in it."""
         counted = self._counted(window_tokens)
-        return rates.write * sum(
-            back.tokens for back in self.read_backs if counted is None or back.after_call < counted
-        )
+        units = self.units
+        tokens = 0.0
+        for back in self.read_backs:
+            if counted is None or back.after_call < counted:
+                next_call = min(back.after_call, len(units) - 1)  # the last one, where no request had the lines yet
+                tokens += back.tokens * (units[next_call] if units else 1.0)
+        return rates.write * tokens
 
     def has_cache(self) -> Sequence[bool]:
         """Of each request, whether a warm prompt cache may have held what was sent before."""
         return [held is Cached.READ for held in self._cached()]
 
     def token_prices(self, rates: Rates) -> Sequence[float]:
-        """What a token that had been sent before would have cost in each request, by what the cache held."""
+        """What a counted token that had been sent before would have cost in each request, by what the cache held."""
         prices = {Cached.READ: rates.read, Cached.WRITTEN: rates.write, Cached.NEVER: 1.0}
-        return [prices[held] for held in self._cached()]
+        return [unit * prices[held] for unit, held in zip(self.units, self._cached(), strict=True)]
+
+    def written_again_prices(self, rates: Rates) -> Sequence[float]:
+        """What writing a counted token cost in each request above reading it; 0.0 where it had no warm cache."""
+        more = rates.write - rates.read
+        return [unit * more if has_cache else 0.0 for unit, has_cache in zip(self.units, self.has_cache(), strict=True)]
 
     def rewritten(self) -> Sequence[int]:
         """The tokens that the cache had to take in again with each request; 0 where it had none."""
