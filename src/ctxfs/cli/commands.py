@@ -215,7 +215,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
         "proxy": Command(
             "proxy.proxy",
             "Run a program and evict from its requests to models.",
-            ("ctxfs proxy claude", "ctxfs proxy --keep-recent Read=3 -- codex exec 'Fix the test'"),
+            ("ctxfs proxy claude", "ctxfs proxy -- codex exec 'Fix the test'"),
         ),
         "mcp": Command(
             "mcp.mcp",
