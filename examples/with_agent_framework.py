@@ -1,5 +1,6 @@
 """Microsoft's Agent Framework: the transport is in the client of its model, and answers the reading.
 
+    pip install ctxfs agent-framework-core agent-framework-openai
     python examples/with_agent_framework.py
 
 It talks to Chat Completions on loopback, so it needs no key. With the real API, leave out ``base_url``.

@@ -1,5 +1,6 @@
 """Agno: the transport is in the client of its model, and answers the reading.
 
+    pip install ctxfs agno 'openai>=3.50'
     python examples/with_agno.py
 
 It talks to Chat Completions on loopback, so it needs no key. With the real API, leave out ``base_url``.

@@ -1,5 +1,6 @@
 """The ``anthropic`` SDK and its tool runner, with one more line: ``middleware=[CtxfsMiddleware(history)]``.
 
+    pip install 'ctxfs[anthropic]'
     python examples/with_anthropic.py
 
 It talks to a Messages API on loopback, so it needs no key. With the real API, leave out ``base_url``.

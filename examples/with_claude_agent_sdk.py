@@ -1,5 +1,6 @@
 """The Claude Agent SDK, with the hook, the tools and the store of ``CtxfsHooks(history)``.
 
+    pip install 'ctxfs[claude_agent_sdk]'
     python examples/with_claude_agent_sdk.py
 
 Claude Code, which comes with the SDK, talks to a Messages API on loopback, so it needs no key. With the real API, leave

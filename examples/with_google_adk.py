@@ -1,5 +1,6 @@
 """Google's ADK with one more line: ``plugins=[CtxfsPlugin(history)]``.
 
+    pip install 'ctxfs[google_adk]'
     python examples/with_google_adk.py
 
 The model is a script, so it needs no key.

@@ -1,5 +1,6 @@
 """LangGraph without ``create_agent``: the transport is in the client of its model, and answers the reading.
 
+    pip install ctxfs langgraph langchain-openai
     python examples/with_langgraph.py
 
 It talks to Chat Completions on loopback, so it needs no key. With the real API, leave out ``base_url``.

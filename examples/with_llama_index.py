@@ -1,5 +1,6 @@
 """LlamaIndex: the transport is in the clients of its model, and answers the reading.
 
+    pip install ctxfs llama-index-core llama-index-llms-openai-like
     python examples/with_llama_index.py
 
 It talks to Chat Completions on loopback, so it needs no key. With the real API, leave out ``api_base``.

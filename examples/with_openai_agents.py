@@ -1,5 +1,6 @@
 """The OpenAI Agents SDK with one more line: ``RunConfig(call_model_input_filter=CtxfsFilter(history))``.
 
+    pip install 'ctxfs[openai_agents]'
     python examples/with_openai_agents.py
 
 It talks to a Responses API on loopback, so it needs no key. With the real API, leave out ``base_url``.

@@ -1,5 +1,6 @@
 """Pydantic AI with one more line: ``capabilities=[CtxfsCapability(history)]``.
 
+    pip install 'ctxfs[pydantic_ai]'
     python examples/with_pydantic_ai.py
 
 The model is Pydantic AI's own function model, so it needs no key.

@@ -1,5 +1,6 @@
 """Strands with one more line: ``plugins=[CtxfsPlugin(history)]``.
 
+    pip install 'ctxfs[strands]'
     python examples/with_strands.py
 
 The model is a script, so it needs no key.
