@@ -77,7 +77,7 @@ def test_explain_claims_nothing_of_read_backs_that_are_not_recorded(ctxfs: Run) 
 
 def test_show_and_diff_say_that_a_framework_owns_the_messages(ctxfs: Run, tmp_path: Path) -> None:
     for arguments in (("show", "s"), ("show", "s", "--call", "2"), ("diff", "s", "1")):
-        assert "not recorded: the messages: a framework owns them" in ctxfs(*arguments)
+        assert "not recorded: the messages: your framework, program or loop keeps them" in ctxfs(*arguments)
     assert "nothing that was sent has changed" not in ctxfs("diff", "s", "1")
     assert "the last request, as counted here: " in ctxfs("explain", "s")
     assert run(["show", "s", "--request", "--root", str(tmp_path)]) == 2

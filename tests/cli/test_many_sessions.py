@@ -14,6 +14,7 @@ import pytest
 
 from ctxfs import Context
 from ctxfs.cli.app import run
+from ctxfs.context import Histories
 
 pytestmark = pytest.mark.slow
 
@@ -161,3 +162,39 @@ def test_one_that_is_not_there_keeps_all_from_being_removed(ctxfs: Run) -> None:
     assert code == 2
     assert "nosuch" in said
     assert len(names(ctxfs)) == 3
+
+
+@pytest.mark.parametrize("command", [("ls",), ("show",), ("forget",), ("export",)])
+def test_a_misspelt_session_is_answered_with_the_one_that_was_meant(ctxfs: Run, command: tuple[str, ...]) -> None:
+    more = ("page.tar",) if command == ("export",) else ()
+    code, _, said = ctxfs(*command, "smal1", *more)
+    assert code == 2
+    assert "no session 'smal1' under" in said
+    assert "did you mean 'small'? `ctxfs sessions` lists what is there" in said
+    assert "did you mean" not in ctxfs(*command, "xyzzy", *more)[2]
+
+
+def test_a_thread_is_answered_with_its_session(ctxfs: Run, root: Path) -> None:
+    with Histories(root) as histories:
+        history = histories.of("user/42")
+        history.rewrite([])
+    assert f"did you mean '{history.session_id}'?" in ctxfs("ls", "user/42")[2]
+
+
+def test_the_beginning_of_a_removed_session_is_answered_with_its_removal(ctxfs: Run) -> None:
+    assert ctxfs("forget", "large", "--yes")[0] == 0
+    for given in ("large", "lar", "lar…"):
+        code, _, said = ctxfs("ls", given)
+        assert code == 2
+        assert "session large was removed on" in said
+    assert ctxfs("forget", "small", "--yes")[0] == 0
+    assert "session small was removed on" in ctxfs("ls", "sma")[2]
+    assert "did you mean 'middle'?" in ctxfs("ls", "midle")[2]
+
+
+def test_the_beginning_of_several_removed_sessions_names_them(ctxfs: Run, root: Path) -> None:
+    log = root / ".ctxfs-forgotten.jsonl"
+    assert ctxfs("forget", "large", "--yes")[0] == 0
+    line = log.read_bytes()
+    log.write_bytes(line + line.replace(b"large", b"larger") + b"{\n[]\nnull\n" + line)
+    assert "'lar' is the beginning of 2 removed sessions: large, larger" in ctxfs("ls", "lar")[2]

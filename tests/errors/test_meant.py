@@ -11,12 +11,15 @@ import pytest
 
 import ctxfs
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, ContextItem, History, ItemType, OffloadPolicy, tool
+from ctxfs.adapters.transport import history_transport
 from ctxfs.agent import ChatAnthropic
-from ctxfs.errors import ConfigError, SessionLocked
+from ctxfs.context import Histories
+from ctxfs.errors import ConfigError, SessionLocked, SessionNotFound
 from ctxfs.errors.spelling import did_you_mean, nearest
-from ctxfs.eviction import Budget, Rule, SelectiveCompaction
+from ctxfs.eviction import Budget, EvictionParameters, Rule, SelectiveCompaction
 from ctxfs.lazy import OTHER_NAMES, lazy
 from ctxfs.messages import Prices, ToolMessage, UnknownModel
+from ctxfs.session import tag_session
 from ctxfs.testing import ScriptedModel
 from ctxfs.tools import KnowledgeService, Materialize
 from test_public_names import PUBLIC
@@ -46,6 +49,14 @@ from test_public_names import PUBLIC
         (SelectiveCompaction, {"policy": None}, "give offload_policy beside window: it says what may be evicted"),
         (Materialize, {"max_chars": 9}, "did you mean 'max_inline_chars'?"),
         (ChatAnthropic, {"apikey": "x"}, "did you mean 'api_key'?"),
+        (Histories, {"preview_above_token": 9}, "Histories has no setting 'preview_above_token': did you mean 'prev"),
+        (Histories, {"max_opened": 9}, "did you mean 'max_open'?"),
+        (Histories, {"session_id": "x"}, r"each thread has a session of its own: give the thread's id to of\(...\)"),
+        (Histories, {"idle_s": 9}, "with a smaller max_open it is closed earlier"),
+        (Histories, {"budget": 9}, "it is window here, which takes a Budget"),
+        (history_transport, {"reading_turn": 8}, "history_transport has no setting 'reading_turn': did you mean"),
+        (history_transport, {"preview_above_tokens": 9}, r"give it to the History\(...\) or Histories\(...\)"),
+        (EvictionParameters, {"max_los": 9}, "EvictionParameters has no setting 'max_los': did you mean 'max_loss'?"),
         (tool, {"ephemral": 2}, "tool has no setting 'ephemral': did you mean 'ephemeral'?"),
     ],
 )
@@ -232,3 +243,29 @@ async def test_a_second_writer_in_one_process_is_told_that_the_first_is_its_own(
             SessionLocked, match="is locked by another Context, Agent or History of this process: close"
         ):
             await Context("s", root_path=tmp_path).open()
+
+
+# Sessions -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_that_is_not_found_names_the_one_that_was_meant() -> None:
+    found = SessionNotFound("smal1", "/root", meant="small")
+    assert str(found).startswith("no session 'smal1' under /root: did you mean 'small'? `ctxfs sessions` lists what is")
+    assert found.meant == "small"
+    assert "did you mean" not in str(SessionNotFound("smal1", "/root"))
+    assert str(SessionNotFound("small", "/root", "removed")) == "session small was removed"
+
+
+@pytest.mark.anyio
+async def test_a_session_that_is_opened_by_a_misspelt_id_is_answered_with_the_one_that_was_meant(
+    tmp_path: Path,
+) -> None:
+    async with Context("nightly-crawl", root_path=tmp_path):
+        pass
+    (tmp_path / "nightly-crawls").mkdir()  # which is no session
+    for given, meant in (("nigthly-crawl", "nightly-crawl"), ("xyzzy", "")):
+        with pytest.raises(SessionNotFound) as raised:
+            await ContextFileSystem(given, root_path=tmp_path, read_only=True).open()
+        assert raised.value.meant == meant
+    with pytest.raises(SessionNotFound, match="did you mean 'nightly-crawl'"):
+        await tag_session("nightly_crawl", add=["x"], root_path=tmp_path)

@@ -285,7 +285,7 @@ def test_in_a_history_of_a_framework_the_decisions_are_known_and_the_messages_ar
     )
     request = timeline.request(2)
     assert request.items == ()
-    assert "a framework owns them" in request.not_recorded[0]
+    assert "your framework, program or loop keeps them" in request.not_recorded[0]
     assert timeline.history("c1") == (left,)
     assert timeline.history("c2") == ()
     assert account([decided]).is_elsewhere

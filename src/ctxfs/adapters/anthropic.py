@@ -18,9 +18,10 @@ from ctxfs.adapters.extras import needs
 from ctxfs.agent.llm.bound_thinking import ThinkingDropper
 from ctxfs.agent.llm.sse import UsageReader
 from ctxfs.context.history.history import History
-from ctxfs.context.history.pool import require_history
+from ctxfs.context.history.pool import GIVEN_TO_HISTORY, require_history
 from ctxfs.context.history.wire import blocks_or_text
 from ctxfs.errors import InvalidToolArguments
+from ctxfs.errors.checks import names_settings
 from ctxfs.tools.base import ToolResult
 
 with needs("anthropic"):
@@ -39,6 +40,7 @@ with needs("anthropic"):
 __all__ = ["CtxfsMiddleware"]
 
 
+@names_settings(GIVEN_TO_HISTORY)
 class CtxfsMiddleware(Middleware):
     """Rewrites each request to the Messages API on its way out, and reads the bill of each reply, streamed or not.
 

@@ -14,9 +14,10 @@ from anyio import to_thread
 from ctxfs.adapters.beside import beside_tokens
 from ctxfs.adapters.extras import needs
 from ctxfs.context.history.history import History
-from ctxfs.context.history.pool import require_history
+from ctxfs.context.history.pool import GIVEN_TO_HISTORY, require_history
 from ctxfs.context.history.structured import arrived
 from ctxfs.errors import CtxfsError, InvalidToolArguments
+from ctxfs.errors.checks import names_settings
 from ctxfs.tools.base import Tool
 
 with needs("claude_agent_sdk"):
@@ -32,6 +33,7 @@ _TOOLS = "Bash|BashOutput|TaskOutput|Grep|Glob|WebFetch|WebSearch|Task|Agent|mcp
 """The tools whose output may be replaced. What Read, Edit and Write show is in a file already."""
 
 
+@names_settings(GIVEN_TO_HISTORY)
 class CtxfsHooks:
     """Replaces large results before the model sees them, and gives it tools to read them back, all in this process.
 

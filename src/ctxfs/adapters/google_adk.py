@@ -11,9 +11,10 @@ from ctxfs.adapters.extras import needs
 from ctxfs.context.history.history import History
 from ctxfs.context.history.host_cache import HostCache
 from ctxfs.context.history.parts import Part, Replacement
-from ctxfs.context.history.pool import Histories, history_of, require_history
+from ctxfs.context.history.pool import GIVEN_TO_HISTORY, Histories, history_of, require_history
 from ctxfs.context.history.wire_gemini import result_text
 from ctxfs.errors import InvalidToolArguments
+from ctxfs.errors.checks import names_settings
 from ctxfs.tools.base import Tool
 
 with needs("google_adk"):
@@ -24,6 +25,7 @@ with needs("google_adk"):
 __all__ = ["CtxfsPlugin"]
 
 
+@names_settings(GIVEN_TO_HISTORY)
 class CtxfsPlugin(BasePlugin):
     """Replaces what is due in each request of all agents of a runner, and adds the tools that read it back.
 

@@ -10,9 +10,10 @@ from ctxfs.adapters.langchain_messages import bills_of, branch_of, content_of, e
 from ctxfs.context.history.history import History
 from ctxfs.context.history.host_cache import HostCache
 from ctxfs.context.history.parts import Part
-from ctxfs.context.history.pool import Histories, require_history
+from ctxfs.context.history.pool import GIVEN_TO_HISTORY, Histories, require_history
 from ctxfs.context.history.wire import blocks_or_text
 from ctxfs.errors import ConfigError, InvalidToolArguments
+from ctxfs.errors.checks import names_settings
 from ctxfs.messages.messages import Block, text_of
 from ctxfs.messages.tokens import count_json, default_counter
 from ctxfs.tools.base import Tool, ToolResult
@@ -29,6 +30,7 @@ with needs("langchain"):
 __all__ = ["CtxfsMiddleware"]
 
 
+@names_settings(GIVEN_TO_HISTORY)
 class CtxfsMiddleware(AgentMiddleware[Any, Any, Any]):
     """Rewrites what is sent to the model, and gives it tools to read it back; one middleware serves all threads.
 

@@ -8,8 +8,9 @@ from pydantic_core import to_jsonable_python
 
 from ctxfs.adapters.extras import needs
 from ctxfs.context.history.history import History
-from ctxfs.context.history.pool import require_history
+from ctxfs.context.history.pool import GIVEN_TO_HISTORY, require_history
 from ctxfs.errors import ConfigError, InvalidToolArguments
+from ctxfs.errors.checks import names_settings
 from ctxfs.messages.messages import Content
 from ctxfs.tools.base import Tool
 
@@ -34,6 +35,7 @@ with needs("openai_agents"):
 __all__ = ["CtxfsFilter"]
 
 
+@names_settings(GIVEN_TO_HISTORY)
 class CtxfsFilter(RunHooks[Any]):
     """Replaces what is due in the input of each model call; items that do not change stay the same objects.
 

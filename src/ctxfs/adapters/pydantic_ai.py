@@ -11,8 +11,9 @@ from ctxfs.adapters.extras import needs
 from ctxfs.context.history.history import History
 from ctxfs.context.history.host_cache import HostCache, asked_by
 from ctxfs.context.history.parts import Part, Replacement
-from ctxfs.context.history.pool import Histories, history_of, require_history
+from ctxfs.context.history.pool import GIVEN_TO_HISTORY, Histories, history_of, require_history
 from ctxfs.errors import InvalidToolArguments
+from ctxfs.errors.checks import names_settings
 from ctxfs.messages.base import Usage
 
 with needs("pydantic_ai"):
@@ -40,6 +41,7 @@ _MARKED = ("anthropic", "bedrock", "openrouter")
 _PER_ATTEMPT = hasattr(AbstractCapability, "prepare_model_request")  # since 2.64; its changes do not enter the history
 
 
+@names_settings(GIVEN_TO_HISTORY)
 @dataclass
 class CtxfsCapability(AbstractCapability[Any]):
     """Replaces what is due in each request, and gives the model tools to read it back.

@@ -8,8 +8,9 @@ from ctxfs.adapters.extras import needs
 from ctxfs.adapters.strands_messages import applied, host_cache_of, parts_of, result_of
 from ctxfs.adapters.strands_storage import CtxfsStorage
 from ctxfs.context.history.history import History
-from ctxfs.context.history.pool import require_history
+from ctxfs.context.history.pool import GIVEN_TO_HISTORY, require_history
 from ctxfs.errors import InvalidToolArguments
+from ctxfs.errors.checks import names_settings
 from ctxfs.messages.base import Usage
 from ctxfs.tools.base import Tool
 
@@ -24,6 +25,7 @@ _CACHED_APART = ("strands.models.bedrock", "strands.models.anthropic")
 """Models whose ``inputTokens`` leave out the tokens that were read from the cache or written to it."""
 
 
+@names_settings(GIVEN_TO_HISTORY)
 class CtxfsPlugin(Plugin):
     """Replaces what is due in each request, and gives the model tools to read it back.
 

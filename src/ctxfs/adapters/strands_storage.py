@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ctxfs.context.history.history import History
-from ctxfs.context.history.pool import require_history
+from ctxfs.context.history.pool import GIVEN_TO_HISTORY, require_history
 from ctxfs.errors import CtxfsError
+from ctxfs.errors.checks import names_settings
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Decided
 
@@ -17,6 +18,7 @@ _STORED = "strands_storage"
 """The tool name under which the session records what is written to the storage."""
 
 
+@names_settings(GIVEN_TO_HISTORY)
 class CtxfsStorage:
     """The session as a ``Storage`` of Strands, for its ``ContextOffloader``: durable, checksummed, and never lost.
 

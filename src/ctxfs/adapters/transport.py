@@ -19,15 +19,16 @@ from ctxfs.adapters.serve.rewriting import MOST_REFUSAL_BYTES, REFUSED, Rewritin
 from ctxfs.adapters.serve.savings import Savings
 from ctxfs.agent.llm.sse import UsageReader
 from ctxfs.context.history.history import History
-from ctxfs.context.history.pool import Histories, history_of, require_history
+from ctxfs.context.history.pool import GIVEN_TO_HISTORY, Histories, history_of, require_history
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import require_int
+from ctxfs.errors.checks import names_settings, require_int
 
 __all__ = ["history_transport"]
 
 _LIBRARIES = ("httpx", "httpx2")
 
 
+@names_settings(GIVEN_TO_HISTORY)
 def history_transport(history: History | Histories, *, reading_turns: int = 0, inner: Any = None) -> Any:
     """Return a transport for a ``Client`` or an ``AsyncClient`` of ``httpx`` or ``httpx2``; see ``HistoryTransport``.
 

@@ -16,7 +16,8 @@ from ctxfs.session.entries import Entry, entries, entry_of, inline_content
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.listing.summary import changed_at
 from ctxfs.storage.base import is_hidden
-from ctxfs.storage.forgotten import forgotten_under
+from ctxfs.storage.forgotten import forgotten_ids, forgotten_under
+from ctxfs.storage.likely import likely_session, likely_session_under
 from ctxfs.storage.local import is_session
 from ctxfs.storage.roots import absolute_root
 from ctxfs.storage.sessions import SessionStores
@@ -101,13 +102,15 @@ async def find_session(root: SessionsAt, given: str) -> str:
     if isinstance(root, Path):
         return await run_to_completion(lambda: _find_session(root, given))
     found = await root.sessions()
+    ids = [one.session_id for one in found]
     if given == _LAST:
         newest = max(found, key=lambda one: one.changed_at, default=None)
         matching = [] if newest is None else [newest.session_id]
     else:
-        ids = [one.session_id for one in found]
         matching = [given] if given in ids else [name for name in ids if name.startswith(given)]
-    return _only(given, matching, SessionNotFound(given, root.url), "sessions")
+    if matching or given == _LAST:
+        return _only(given, matching, SessionNotFound(given, root.url), "sessions")
+    raise SessionNotFound(given, root.url, meant=likely_session(given, ids))
 
 
 @contextmanager
@@ -146,13 +149,27 @@ def require_whole_ids(given: Sequence[str], found: Sequence[str]) -> None:
 
 
 def _find_session(root: Path, given: str) -> str:
-    missing = SessionNotFound(given, str(root), forgotten_under(root, given))
     if given == _LAST:  # even if a session has this id, which an imported archive could bring
         newest = next((name for name in by_change(root) if is_session(root, name)), None)
-        return _only(given, [] if newest is None else [newest], missing, "sessions")
+        return _only(given, [] if newest is None else [newest], SessionNotFound(given, str(root)), "sessions")
     if is_session(root, given):
         return given
-    return _only(given, [name for name in by_change(root, given) if is_session(root, name)], missing, "sessions")
+    matching = [name for name in by_change(root, given) if is_session(root, name)]
+    if matching and given:
+        return _only(given, matching, SessionNotFound(given, str(root)), "sessions")
+    raise _missing(root, given)
+
+
+def _missing(root: Path, given: str) -> SessionNotFound:
+    """What there was under an id that no session has, or begins with; or which session was meant.
+
+    Raises ``ConfigError`` for the beginning of several removed ones.
+    """
+    gone = forgotten_ids(root, given) if given else []
+    if gone and given not in gone:
+        given = _only(given, gone, SessionNotFound(given, str(root)), "removed sessions")
+    removed = forgotten_under(root, given)
+    return SessionNotFound(given, str(root), removed, meant=likely_session_under(root, given))
 
 
 @asynccontextmanager

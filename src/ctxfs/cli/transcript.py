@@ -80,7 +80,8 @@ async def _show(
 def _headline(request: PastRequest, calls: int) -> str:
     which = f"call {request.call} of {calls}" if request.call <= calls else f"the context after {plural(calls, 'call')}"
     at = figures.clock(request.sent_at or request.replied_at or 0.0)
-    parts = [which, request.model, at, f"{request.token_count:,} tokens"]
+    size = "" if MESSAGES_ELSEWHERE in request.not_recorded else f"{request.token_count:,} tokens"
+    parts = [which, request.model, at, size]
     if request.usage is not None:
         parts.append(f"billed {request.usage.total_input_tokens:,} in, {request.usage.output_tokens:,} out")
     return " · ".join(part for part in parts if part)

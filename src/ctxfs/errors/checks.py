@@ -1,7 +1,7 @@
 """Checks of settings, one for each kind of value: a ``ConfigError`` names the setting and says what to write."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -28,9 +28,7 @@ def names_settings(meant: Mapping[str, str] | None = None) -> Callable[[F], F]:
 
         @wraps(function)
         def checked(*args: Any, **settings: Any) -> Any:
-            for name in settings:
-                if name not in known:
-                    raise TypeError(_unknown_setting(target.__name__, name, known, meant or {}))
+            refuse_unknown(target.__name__, settings, known, meant or {})
             by_place = known[: len(args) - selves]
             for name in needed:
                 if name not in settings and name not in by_place:
@@ -60,6 +58,13 @@ def async_with_only(cls: C) -> C:
     cls.__enter__ = enter  # type: ignore[attr-defined]
     cls.__exit__ = leave  # type: ignore[attr-defined]
     return cls
+
+
+def refuse_unknown(owner: str, given: Iterable[str], known: Sequence[str], meant: Mapping[str, str]) -> None:
+    """Raise ``TypeError`` for a ``given`` setting that ``owner`` does not have; ``meant``: see ``names_settings``."""
+    for name in given:
+        if name not in known:
+            raise TypeError(_unknown_setting(owner, name, known, meant))
 
 
 def _unknown_setting(owner: str, name: str, known: Sequence[str], meant: Mapping[str, str]) -> str:

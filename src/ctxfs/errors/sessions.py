@@ -29,18 +29,22 @@ class SessionLocked(SessionError):
 class SessionNotFound(SessionError):
     """There is no such session in ``root``; ``removed`` says when and why it was removed; "" if it was not.
 
-    ``root``: a directory, the URL of a store, or "this object store" where its URL is not known.
+    ``root``: a directory, the URL of a store, or "this object store" where its URL is not known. ``meant``: the session
+    there whose id is spelled like this one; "" if there is none, or it was not looked for.
     """
 
-    def __init__(self, session_id: str, root: str, removed: str = "") -> None:
-        super().__init__(
-            f"session {session_id} was {removed}"
-            if removed
-            else f"no session {quoted(session_id)} under {root}: {_listed(root)}"
-        )
+    def __init__(self, session_id: str, root: str, removed: str = "", *, meant: str = "") -> None:
+        if removed:
+            said = f"session {session_id} was {removed}"
+        elif meant:
+            said = f"no session {quoted(session_id)} under {root}: did you mean {quoted(meant)}? {_listed(root)}"
+        else:
+            said = f"no session {quoted(session_id)} under {root}: {_listed(root)}"
+        super().__init__(said)
         self.session_id = session_id
         self.root = root
         self.removed = removed
+        self.meant = meant
 
 
 def _listed(root: str) -> str:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 from warnings import warn
 
-from ctxfs.errors import ConfigError, ContentGone, NotRestorable, SessionClosed, UnknownItem
+from ctxfs.errors import ConfigError, ContentGone, NotRestorable, SessionClosed, SessionNotFound, UnknownItem
 from ctxfs.errors.checks import async_with_only, names_settings, require_bool, require_int, require_kind, require_method
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import Content
@@ -31,9 +31,10 @@ from ctxfs.session.state import SessionState, fold
 from ctxfs.session.verify import VerifyReport, verify
 from ctxfs.session.writer import SessionWriter
 from ctxfs.storage.base import DirectoryStore, Store
+from ctxfs.storage.likely import likely_session_under
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threaded import ThreadedStore
-from ctxfs.storage.threads import uninterrupted
+from ctxfs.storage.threads import run_to_completion, uninterrupted
 from ctxfs.storage.urls import stores_at
 
 
@@ -174,9 +175,20 @@ class ContextFileSystem:
         try:
             await patiently(lambda: self._store.open(create=create and write, write=write), wait_s)
             await self._resume(owner)
+        except SessionNotFound as error:
+            await self._let_go()
+            raise await self._not_found(error) from None
         except BaseException:
             await self._let_go()
             raise
+
+    async def _not_found(self, error: SessionNotFound) -> SessionNotFound:
+        """The error, with the session that was meant. Only a directory is asked: elsewhere it would take requests."""
+        root = None if self._stores is None else self._stores.directory
+        if root is None or error.removed:
+            return error
+        meant = await run_to_completion(lambda: likely_session_under(root, self._session_id))
+        return SessionNotFound(error.session_id, error.root, meant=meant)
 
     async def _resume(self, owner: Owner | None) -> None:
         if self._read_only:

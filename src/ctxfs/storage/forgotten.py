@@ -30,17 +30,10 @@ def note_forgotten(fs: FileSystem, root_fd: int, tombstone: Mapping[str, Any]) -
 
 def forgotten(fs: FileSystem, root_fd: int, session_id: str) -> str:
     """Say when a session was removed, by what and why, and what it held; "" if nothing is known of that."""
-    with suppress(OSError):
-        fd = fs.open_read(root_fd, FORGOTTEN_NAME)
-        try:
-            size = fs.stat_handle(fd).size
-            data = fs.read(fd, min(size, _MAX_BYTES), max(0, size - _MAX_BYTES))
-        finally:
-            close_quietly(fs, fd)
-        wanted = json.dumps(session_id).encode()
-        for line in reversed(data.splitlines()):
-            if wanted in line and (description := _described(line, session_id)):
-                return description
+    wanted = json.dumps(session_id).encode()
+    for line in _lines(fs, root_fd):
+        if wanted in line and (description := _described(line, session_id)):
+            return description
     return ""
 
 
@@ -54,6 +47,38 @@ def forgotten_under(root: Path, session_id: str) -> str:
         finally:
             close_quietly(fs, root_fd)
     return ""
+
+
+def forgotten_ids(root: Path, beginning: str) -> list[str]:
+    """The ids with this beginning of sessions that were removed from a root, the last first, each one once."""
+    fs = OsFileSystem()
+    lines: list[bytes] = []
+    with suppress(OSError):
+        root_fd = fs.open_root(root)
+        try:
+            lines = _lines(fs, root_fd)
+        finally:
+            close_quietly(fs, root_fd)
+    found: dict[str, None] = {}
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError):  # a torn line, or not one of ours
+            session_id = str(json.loads(line)["session_id"])
+            if session_id.startswith(beginning):
+                found[session_id] = None
+    return list(found)
+
+
+def _lines(fs: FileSystem, root_fd: int) -> list[bytes]:
+    """The lines of the log, the last first; none if it cannot be read."""
+    with suppress(OSError):
+        fd = fs.open_read(root_fd, FORGOTTEN_NAME)
+        try:
+            size = fs.stat_handle(fd).size
+            data = fs.read(fd, min(size, _MAX_BYTES), max(0, size - _MAX_BYTES))
+        finally:
+            close_quietly(fs, fd)
+        return data.splitlines()[::-1]
+    return []
 
 
 def _described(line: bytes, session_id: str) -> str:

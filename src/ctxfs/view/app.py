@@ -24,7 +24,7 @@ from ctxfs.session.timeline.reading import past_request
 from ctxfs.storage.threads import run_in_steps
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.search.line_pattern import LinePattern
-from ctxfs.version import __version__
+from ctxfs.version import DOCS, __version__
 from ctxfs.view import security
 from ctxfs.view.overview import SORTS, chosen_rows
 from ctxfs.view.pages import Pages, static_files
@@ -33,7 +33,6 @@ from ctxfs.view.search import search_sessions
 from ctxfs.view.session_page import SessionPage, item_panel, number_in, session_page
 from ctxfs.view.sources import OpenSessions
 
-DOCS = "https://ctxfs.readthedocs.io"
 LOOKS_EVERY_S = 0.5
 """How often a running session is checked for changes."""
 MOST_STREAMS = 64

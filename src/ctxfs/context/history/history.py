@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from anyio import to_thread
 
@@ -43,26 +43,28 @@ T = TypeVar("T")
 _log = logging.getLogger("ctxfs.context")
 
 
-@names_settings(
-    {
-        "budget": "it is window here, which takes a Budget",
-        "compaction": "give it as window=Window(compaction=...)",
-        "eager": "give materialize=Materialize(...), and call arrive() for each result",
-        "offload_enabled": "window=None, pricing=None and no keep_recent replace nothing",
-        "offload_root_path": "it is root_path here",
-        "store": STORE_IS_ROOT_PATH,
-        "lease_wait_s": "it waits 10 seconds for another process, and 40 outside of a directory",
-        "clock": "seconds of the computer count",
-        "offload_token_threshold": "give offload_policy=OffloadPolicy(token_threshold=...)",
-        "compress_from_chars": "give layout=Layout('text', compress_from_chars=...)",
-        "digest_tokens": "give offload_policy=OffloadPolicy(digest_tokens=...)",
-        "cache_ttl": "give pricing=EvictionPricing(cache_ttl=...)",
-        "eviction": "pricing=None switches eviction by price off",
-        "eviction_parameters": "give pricing=EvictionPricing(parameters=...)",
-        "host_breakpoints": "give pricing=EvictionPricing(host_breakpoints=True)",
-        "prices": "give pricing=EvictionPricing(prices=...)",
-    }
-)
+MEANT: Final[Mapping[str, str]] = {
+    "budget": "it is window here, which takes a Budget",
+    "compaction": "give it as window=Window(compaction=...)",
+    "eager": "give materialize=Materialize(...), and call arrive() for each result",
+    "offload_enabled": "window=None, pricing=None and no keep_recent replace nothing",
+    "offload_root_path": "it is root_path here",
+    "store": STORE_IS_ROOT_PATH,
+    "lease_wait_s": "it waits 10 seconds for another process, and 40 outside of a directory",
+    "clock": "seconds of the computer count",
+    "offload_token_threshold": "give offload_policy=OffloadPolicy(token_threshold=...)",
+    "compress_from_chars": "give layout=Layout('text', compress_from_chars=...)",
+    "digest_tokens": "give offload_policy=OffloadPolicy(digest_tokens=...)",
+    "cache_ttl": "give pricing=EvictionPricing(cache_ttl=...)",
+    "eviction": "pricing=None switches eviction by price off",
+    "eviction_parameters": "give pricing=EvictionPricing(parameters=...)",
+    "host_breakpoints": "give pricing=EvictionPricing(host_breakpoints=True)",
+    "prices": "give pricing=EvictionPricing(prices=...)",
+}
+"""What to write for the name of a setting that another class has."""
+
+
+@names_settings(MEANT)
 class History:
     """Keeps a history that a framework owns inside its window, and economical, without losing a byte.
 
@@ -237,6 +239,7 @@ class History:
 
         Raises:
             TranscriptError: something among the parts is not one; nothing was decided.
+            ConfigError: a ``Context`` or an ``Agent`` wrote the session; nothing was written.
             StorageError: the session cannot be opened.
             SessionLocked: the session cannot be opened: another process still holds it after 10 seconds, or 40 outside
                 of a directory.

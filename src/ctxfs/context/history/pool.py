@@ -3,19 +3,31 @@
 import logging
 import threading
 import time
+from inspect import signature
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
-from ctxfs.context.history.history import History
+from ctxfs.context.history.history import MEANT, History
 from ctxfs.errors import ConfigError, CtxfsError
-from ctxfs.errors.checks import require_int, require_text
+from ctxfs.errors.checks import refuse_unknown, require_int, require_text
 from ctxfs.messages.names import session_name
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.urls import stores_at
 from ctxfs.tools.base import Tool
 
 _log = logging.getLogger("ctxfs.context")
+
+_OF_EACH: Final = tuple(name for name in signature(History).parameters if name not in ("session_id", "root_path"))
+"""The settings of every ``History``."""
+_MEANT: Final = {
+    **MEANT,
+    "session_id": "each thread has a session of its own: give the thread's id to of(...)",
+    "idle_s": "a history that was not used for five minutes is closed when another one is asked for; with a smaller "
+    "max_open it is closed earlier",
+}
+GIVEN_TO_HISTORY: Final = dict.fromkeys(("max_open", *_OF_EACH), "give it to the History(...) or Histories(...)")
+"""What an adapter, which is given a history, answers to a setting of that."""
 
 
 class Histories:
@@ -45,11 +57,7 @@ class Histories:
         max_open: int = 64,
         **settings: Any,
     ) -> None:
-        if "idle_s" in settings:
-            raise TypeError(
-                "Histories has no setting 'idle_s': a history that was not used for five minutes is closed "
-                "when another one is asked for; with a smaller max_open it is closed earlier"
-            )
+        refuse_unknown("Histories", settings, ("root_path", "max_open", *_OF_EACH), _MEANT)
         require_int("max_open", max_open, at_least=1)
         self._stores = stores_at(root_path)
         self._max_open = max_open

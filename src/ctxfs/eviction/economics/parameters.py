@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import require_kind, require_number
+from ctxfs.errors.checks import refuse_unknown, require_kind, require_number
 from ctxfs.eviction.economics.features import ItemKind
 
 COUNTED_READ_BACKS: Mapping[ItemKind, float] = MappingProxyType(
@@ -65,6 +65,7 @@ class EvictionParameters:
     def __new__(cls, **values: Any) -> Self:
         """Refuse a name that is gone by what replaces it, which a missing keyword would not say."""
         _check_names(values)
+        refuse_unknown("EvictionParameters", values, [one.name for one in fields(cls)], {})
         return object.__new__(cls)
 
     def __post_init__(self) -> None:

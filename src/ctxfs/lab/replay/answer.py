@@ -12,11 +12,12 @@ from ctxfs.lab.replay.prediction import Prediction
 from ctxfs.lab.replay.report import PolicyFigures, Report, SessionReport, total_usd
 from ctxfs.lab.replay.tariff import unpriced
 from ctxfs.text import figures
+from ctxfs.version import DOCS
 
 LIMITS: Final = (
     "No replay sees what a model would have done otherwise: where old results were masked for real, agents took up to "
     "2.3 times as many turns. What read-backs cost here is an estimate, and other estimates give other figures: "
-    "see docs/replay.md."
+    f"{DOCS}/replay/ says which."
 )
 _LEGEND: Final = (
     "cost: relative to never evicting, with read-backs, without output; worst: of one session. Tokens in millions: "

@@ -9,8 +9,10 @@ from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import Message
 from ctxfs.messages.serialize import to_messages_body
 
-MESSAGES_ELSEWHERE: Final = "the messages: a framework owns them, and the session has the decisions only"
-"""What is not recorded about each request where a framework owns the history."""
+MESSAGES_ELSEWHERE: Final = (
+    "the messages: your framework, program or loop keeps them, so look there; `ctxfs ls` lists what was replaced"
+)
+"""What is not recorded about each request where somebody else keeps the messages."""
 
 READ_BACKS_ELSEWHERE: Final = "not recorded: the loop has its messages"
 """What is known about read-backs there."""
