@@ -3,7 +3,7 @@
 import pytest
 
 from ctxfs.messages import ToolSchema
-from ctxfs.messages.wire_names import tool_names
+from ctxfs.messages.wire_names import short, tool_names
 from ctxfs.testing.chat_invariants import violations as chat_violations
 from ctxfs.testing.invariants import violations as messages_violations
 from ctxfs.testing.responses_invariants import violations as responses_violations
@@ -41,3 +41,10 @@ def test_the_names_of_tools_are_found_in_each_apis_form() -> None:
 def test_the_tools_inside_of_a_namespace_have_names_and_it_has_none() -> None:
     server = {"type": "namespace", "name": "mcp__files", "tools": [{"type": "function", "name": "context_read"}]}
     assert tool_names([{"type": "function", "name": "a"}, server]) == ["a", "context_read"]
+
+
+def test_a_name_that_no_provider_takes_is_cut_for_a_log() -> None:
+    assert short("a" * 128) == "a" * 128
+    cut = short("a" * 129)
+    assert len(cut) == 128
+    assert cut != short("a" * 130)

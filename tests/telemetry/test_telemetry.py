@@ -272,23 +272,29 @@ except ImportError as error:
     assert done.stdout == "opentelemetry-api is not installed: pip install 'ctxfs[otel]'\n"
 
 
-async def test_a_tool_name_that_a_model_made_up_is_no_longer_than_a_provider_takes(
+async def test_a_name_or_an_id_that_a_model_made_up_is_no_longer_than_a_provider_takes(
     collected: Collected, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(1)
     made_up = "made up, " * 10_000
     telemetry = collected.telemetry()
-    model = ScriptedModel([[ToolCall(made_up, {})], "done"])
-    config = AgentConfig(telemetry=telemetry, offload_root_path=tmp_path)
+    model = ScriptedModel(
+        [[ToolCall(made_up, {}, id=made_up)], [ToolCall("chapter", {"n": 1}, id=f"{made_up}2")], "done"]
+    )
+    config = AgentConfig(tools=[chapter], telemetry=telemetry, offload_root_path=tmp_path, preview_above_tokens=1_000)
     async with Agent(model, config) as agent:
         assert await agent.query("q") == "done"
     evicted = Evicted(item_id="a", tool_name=made_up, path="p", tokens_before=9, tokens_after=1, reason="r")
     telemetry.session("s").observe(evicted)
-    assert [len(span.name) for span in collected.spans("execute_tool")] == [len("execute_tool ") + 128]
+    made_up_call, offloaded_call = collected.spans("execute_tool")
+    assert len(made_up_call.name) == len("execute_tool ") + 128
+    assert len(attributes(offloaded_call)[names.TOOL_CALL_ID]) == 128
     sent = "".join(span.to_json() for span in collected.spans())
     assert sent.count("made_up__") > 1
     assert made_up[:200] not in sent
     assert max(len(record.getMessage()) for record in caplog.records) < 1_000
+    (offloaded,) = (vars(record) for record in caplog.records if "biz_id" in vars(record))
+    assert len(offloaded["biz_id"]) == 128
 
 
 @pytest.mark.parametrize("content", [False, True])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ctxfs import Agent, AgentConfig
-from ctxfs.errors import CtxfsError
-from ctxfs.messages import ToolCall
+from ctxfs import Agent, AgentConfig, Context, History
+from ctxfs.errors import ConfigError, CtxfsError, TranscriptError
+from ctxfs.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.session import ContextFileSystem
 from ctxfs.testing import ScriptedModel
 from ctxfs.tools import Tool, ToolResultOffload, read_tool, recall_tools, retrieval_tools
@@ -74,3 +74,21 @@ async def test_an_agent_is_told_of_a_tool_that_is_none_in_one_line(tmp_path: Pat
         await agent.query("go")
     results = model.requests[1]["messages"][-1]
     assert len(json.dumps(results)) < ERROR_CHARS
+
+
+async def test_an_error_about_a_call_repeats_no_more_than_a_line_of_what_a_model_made_up(tmp_path: Path) -> None:
+    async with Context("c", root_path=tmp_path, model="", window=None, pricing=None) as context:
+        await context.add(UserMessage("question"))
+        with pytest.raises(TranscriptError) as no_call:
+            await context.add(ToolMessage(LONG, "log", "a result"))
+        await context.add(AssistantMessage([{"type": "tool_use", "id": LONG, "name": "log", "input": {}}]))
+        with pytest.raises(TranscriptError) as no_result:
+            await context.add(UserMessage("another"))
+    for error in (no_call, no_result):
+        assert len(str(error.value)) < ERROR_CHARS
+
+
+def test_so_does_an_error_about_a_tool_that_a_history_does_not_have(tmp_path: Path) -> None:
+    with History("h", root_path=tmp_path) as history, pytest.raises(ConfigError) as no_tool:
+        history.run_tool(LONG, {})
+    assert len(str(no_tool.value)) < ERROR_CHARS

@@ -63,15 +63,19 @@ class ToolRunner:
         async def result() -> ToolResult:
             return await self._redacted(call, await self._outcome(call, running))
 
-        _log.debug("call %r of the tool %s begins", call.id, quoted(call.name))
+        _log.debug("call %s of the tool %s begins", quoted(call.id), quoted(call.name))
         if self._telemetry is None:
             found = await result()
         else:
             found = await self._telemetry.tool_call(call, result)
         if _log.isEnabledFor(logging.INFO):
-            text = "call %r of the tool %s gave %s%s characters"
+            text = "call %s of the tool %s gave %s%s characters"
             _log.info(
-                text, call.id, quoted(call.name), "an error of " if found.is_error else "", f"{len(found.text):,}"
+                text,
+                quoted(call.id),
+                quoted(call.name),
+                "an error of " if found.is_error else "",
+                f"{len(found.text):,}",
             )
         return found
 

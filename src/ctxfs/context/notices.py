@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ctxfs.errors import StorageError
 from ctxfs.eviction.events import ContextEvent, Offloaded, OffloadFailed, RecordFailed, SummaryFailed, story
+from ctxfs.messages.wire_names import short
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade
 
@@ -58,7 +59,7 @@ class Notices:
         stored = self._fs.state.stored[item_id]
         fields = {
             "context_type": stored.item_type.value,
-            "biz_id": stored.metadata.get("tool_call_id", item_id),
+            "biz_id": short(stored.metadata.get("tool_call_id", item_id)),
             "session_id": self._fs.session_id,
             "artifact_id": item_id,
         }

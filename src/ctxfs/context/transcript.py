@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from ctxfs.context.entry import Entry
 from ctxfs.errors import TranscriptError
+from ctxfs.errors.base import quoted
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
 from ctxfs.eviction.holds import RESTORED_REPLIES, Holds
@@ -133,7 +134,7 @@ class Transcript:
                 raise TranscriptError(["a user's message is blank: a provider refuses it, so say what to do"])
             if isinstance(message, ToolMessage):
                 if message.tool_call_id not in waiting:
-                    what = f"a result for {message.tool_call_id!r}, which is not an open tool call"
+                    what = f"a result for {quoted(message.tool_call_id)}, which is not an open tool call"
                     raise TranscriptError([f"{what}: add the reply with the call first"])
                 waiting.remove(message.tool_call_id)
             elif waiting and not isinstance(message, SystemMessage):
@@ -438,4 +439,4 @@ def _parsed(message: Any, tool_names: Mapping[str, str]) -> list[Message]:
 
 def no_result(call_id: str) -> str:
     """What is wrong with a transcript in which the call has no result, and what to do."""
-    return f"tool call {call_id!r} has no result: add it first, or answer_open_calls()"
+    return f"tool call {quoted(call_id)} has no result: add it first, or answer_open_calls()"

@@ -15,6 +15,7 @@ from operator import is_
 from typing import Any
 
 from ctxfs.errors import TranscriptError
+from ctxfs.errors.base import quoted
 from ctxfs.messages.base import ModelRequest
 from ctxfs.messages.messages import (
     THINKING,
@@ -316,7 +317,7 @@ def _clean(value: Any) -> Any:
 def _tool_message(block: Block, tool_names: Mapping[str, str]) -> ToolMessage:
     call_id = block["tool_use_id"]
     if call_id not in tool_names:
-        raise TranscriptError([f"tool_result for {call_id!r}, but no tool_use of that id stands before it"])
+        raise TranscriptError([f"tool_result for {quoted(call_id)}, but no tool_use of that id stands before it"])
     return ToolMessage(
         tool_call_id=call_id,
         tool_name=tool_names[call_id],

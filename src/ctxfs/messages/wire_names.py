@@ -53,6 +53,14 @@ class WireLimits:
 ANTHROPIC = WireLimits(max_id_chars=64, max_name_chars=128)
 
 
+def short(made_up: str) -> str:
+    """A tool's name or a call's id, as spans and logs have it.
+
+    A model may make one up: what is longer than any provider takes is cut, with a hash at its end.
+    """
+    return made_up if len(made_up) <= ANTHROPIC.max_name_chars else ANTHROPIC.name(made_up)
+
+
 class WireNames:
     """The ids and names of one conversation. An id that repeats is replaced too, so that no two calls share one."""
 

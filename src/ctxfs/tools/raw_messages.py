@@ -19,6 +19,7 @@ from anyio import to_thread
 from typing_extensions import override
 
 from ctxfs.errors import ConfigError, NameTaken, TranscriptError, UnsafePath
+from ctxfs.errors.base import quoted
 from ctxfs.errors.checks import require_int, require_text
 from ctxfs.storage.base import check_name
 from ctxfs.storage.failures import writing
@@ -258,7 +259,7 @@ def _the_one_place(messages: Sequence[RawMessage], tool_use_id: str | None) -> _
         places = [place for place in places if _block_at(messages, place).get("tool_use_id") == tool_use_id]
     if len(places) != 1:
         if tool_use_id is not None:
-            more = f" of call {tool_use_id!r}"
+            more = f" of call {quoted(tool_use_id)}"
         elif places:
             more = ": say which one with tool_use_id"
         else:
@@ -356,7 +357,7 @@ async def _absolute(output_dir: str | Path) -> Path:
 def _id_of(block: Mapping[str, Any]) -> str:
     tool_use_id = block.get("tool_use_id")
     if not isinstance(tool_use_id, str):
-        raise TranscriptError([f"a tool result's tool_use_id is {tool_use_id!r}: it must be text"])
+        raise TranscriptError([f"a tool result's tool_use_id is {quoted(tool_use_id)}: it must be text"])
     return tool_use_id
 
 

@@ -17,15 +17,10 @@ from ctxfs.eviction.events import (
 )
 from ctxfs.messages.base import Reply
 from ctxfs.messages.messages import AssistantMessage, Block, Message, SystemMessage, ToolMessage
-from ctxfs.messages.wire_names import ANTHROPIC
+from ctxfs.messages.wire_names import short
 from ctxfs.text.jsontext import codec as json_codec
 
 Attributes = Mapping[str, str | bool | int | float | list[str]]
-
-
-def short_name(tool_name: str) -> str:
-    """The name of a tool; a model may make one up, and what no provider takes is cut, with a hash at its end."""
-    return tool_name if len(tool_name) <= ANTHROPIC.max_name_chars else ANTHROPIC.name(tool_name)
 
 
 def described(event: ContextEvent) -> tuple[str, Attributes]:
@@ -33,7 +28,7 @@ def described(event: ContextEvent) -> tuple[str, Attributes]:
     name, fields = _NAMES[type(event)]
     found = {attribute: getattr(event, field) for field, attribute in fields.items()}
     if found.get(names.TOOL_NAME):
-        found[names.TOOL_NAME] = short_name(found[names.TOOL_NAME])
+        found[names.TOOL_NAME] = short(found[names.TOOL_NAME])
     if isinstance(event, OffloadFailed | RecordFailed):
         found[names.ERROR_TYPE] = type(event.error).__name__
     said = {key: list(value) if isinstance(value, tuple) else value for key, value in found.items()}

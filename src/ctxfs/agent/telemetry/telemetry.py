@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ctxfs.agent.telemetry import names
-from ctxfs.agent.telemetry.content import described, reply_text, request_text, short_name
+from ctxfs.agent.telemetry.content import described, reply_text, request_text
 from ctxfs.errors import MissingExtra
 from ctxfs.errors.checks import names_settings, require_bool, require_text
 from ctxfs.eviction.events import Compacted, ContextEvent, Evicted, Offloaded
@@ -16,6 +16,7 @@ from ctxfs.messages.base import ChatModel, ModelEvent, ModelRequest, Reply, Retr
 from ctxfs.messages.messages import ToolCall
 from ctxfs.messages.models.known import known_model
 from ctxfs.messages.rates import bill_usd
+from ctxfs.messages.wire_names import short
 from ctxfs.storage.troubles import TROUBLES, Trouble
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import ToolResult
@@ -195,13 +196,13 @@ class SessionTelemetry:
 
     async def tool_call(self, call: ToolCall, run: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
         """Run a tool in a span: ``run`` returns its result."""
-        name = short_name(call.name)
+        name = short(call.name)
         attributes = {
             **self._always,
             names.OPERATION: names.EXECUTE_TOOL,
             names.TOOL_NAME: name,
             names.TOOL_TYPE: "function",
-            names.TOOL_CALL_ID: call.id,
+            names.TOOL_CALL_ID: short(call.id),
         }
         if self._of.content:
             attributes[names.TOOL_ARGUMENTS] = json_codec.dumps_text(dict(call.arguments))

@@ -17,6 +17,7 @@ from ctxfs.context.history.parts import Edits, Part, plain_content
 from ctxfs.context.history.settings import HistorySettings
 from ctxfs.context.history.view import Decision, HistoryView
 from ctxfs.errors import ConfigError, ContextOverflow, PromptTooLong, SessionLocked, StorageError, WriteFailed
+from ctxfs.errors.base import quoted
 from ctxfs.errors.checks import require_kind
 from ctxfs.eviction.events import ContentReadBack, ContextEvent, Evicted, Offloaded, OffloadFailed, story
 from ctxfs.eviction.offload_plan import Offload, Plan
@@ -242,7 +243,9 @@ class HistoryCore:
         """Run one of ``tools``, and return its result."""
         tool = next((tool for tool in self.tools if tool.name == name), None)
         if tool is None:
-            raise ConfigError(f"there is no tool {name!r}: use one of {', '.join(tool.name for tool in self.tools)}")
+            raise ConfigError(
+                f"there is no tool {quoted(name)}: use one of {', '.join(tool.name for tool in self.tools)}"
+            )
         if name in RECALL_TOOLS and self._bills:  # they number the calls by the recorded bills
             self._write_bills()
         work = partial(tool.run, arguments)

@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ctxfs.errors import InvalidToolArguments
+from ctxfs.errors.base import quoted
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.names import check_session_id
 from ctxfs.messages.tokens import TokenCounter
@@ -184,5 +185,5 @@ async def _listed(bound: _Bound, tool_name: str | None, biz_id: str | None) -> l
 
 def _row(info: ArtifactInfo) -> str:
     what = f"{info.context_type} of {info.tool_name}" if info.tool_name else info.context_type
-    call = "" if info.biz_id == info.artifact_id else f", biz_id {info.biz_id!r}"
+    call = "" if info.biz_id == info.artifact_id else f", biz_id {quoted(info.biz_id)}"
     return f"{info.artifact_id}: {what!r}{call}, {plural(info.lines, 'line')}, {plural(info.chars, 'character')}"
