@@ -81,7 +81,7 @@ async def test_an_error_about_a_call_repeats_no_more_than_a_line_of_what_a_model
         await context.add(UserMessage("question"))
         with pytest.raises(TranscriptError) as no_call:
             await context.add(ToolMessage(LONG, "log", "a result"))
-        await context.add(AssistantMessage([{"type": "tool_use", "id": LONG, "name": "log", "input": {}}]))
+        await context.add(AssistantMessage(({"type": "tool_use", "id": LONG, "name": "log", "input": {}},)))
         with pytest.raises(TranscriptError) as no_result:
             await context.add(UserMessage("another"))
     for error in (no_call, no_result):
