@@ -17,6 +17,7 @@ from ctxfs.messages.items import ItemType
 from ctxfs.messages.messages import Content
 from ctxfs.messages.readable import readable_text
 from ctxfs.session.content.blocks import index_name
+from ctxfs.session.content.checking import check_file
 from ctxfs.session.content.compression import compressor, first_frame, fixed_frame, frame_content, zstd
 from ctxfs.session.content.encoding import RawBytes, decode_blocks
 from ctxfs.session.content.file import ContentFile, IndexChunks
@@ -151,6 +152,23 @@ async def test_frames_that_end_too_early_are_noticed() -> None:
         await store.replace(NAME, data[:cut])
         with pytest.raises(CorruptContent, match="ends too early"):
             await scan_blocks(store, reader.stored)
+
+
+@pytest.mark.parametrize("content", ["short", "many\nlines\n" * 8_000])
+async def test_each_bit_of_the_headers_of_frames_is_checked(content: str) -> None:
+    """Also the one that every decoder ignores."""
+    store, reader = await stored(content)
+    data = await store.read(NAME)
+    index = await check_file(store, reader.stored)
+    starts = [0, *(index.row(number)[0] for number in range(index.count))]
+    for bit in (8 * start + bit for start in starts for bit in range(48)):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        await store.replace(NAME, bytes(changed))
+        with pytest.raises(CorruptContent):
+            await check_file(store, reader.stored)
+    await store.replace(NAME, data)
+    await check_file(store, reader.stored)
 
 
 async def test_a_frame_longer_than_the_first_window_is_found() -> None:

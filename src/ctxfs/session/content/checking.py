@@ -2,7 +2,7 @@
 
 from ctxfs.errors import CorruptContent, NotStored
 from ctxfs.session.content.blocks import BlockIndex
-from ctxfs.session.content.compression import frame_content
+from ctxfs.session.content.compression import check_descriptor, frame_content
 from ctxfs.session.content.file import header_of, trailer_of
 from ctxfs.session.content.reader import read_index, scan_blocks
 from ctxfs.session.content.stored import Stored
@@ -12,7 +12,9 @@ from ctxfs.storage.threaded import ThreadedStore
 async def check_file(store: ThreadedStore, stored: Stored, *, grows: bool = False) -> BlockIndex:
     """Read the whole file, compare it with what the journal says, and return where its blocks are; in bounded memory.
 
-    Compressed parts are compared as what they unfold to. ``grows``: the file may go on behind the content.
+    Compressed parts are compared as what they unfold to, and the headers of their frames with ours.
+
+    ``grows``: the file may go on behind the content.
 
     Raises:
         CorruptContent: the file is missing, or it is not what was written.
@@ -52,13 +54,15 @@ async def _check_header(store: ThreadedStore, stored: Stored) -> None:
     header = header_of(stored)
     found = await store.read(stored.name, 0, stored.content_offset)
     if stored.compression and header:
-        found = frame_content(found, len(header))
+        frame = found
+        found = frame_content(frame, len(header))
+        check_descriptor(frame)
     if found != header:
         raise ValueError("the head of its envelope is not what the journal says")
 
 
 async def _check_blocks(store: ThreadedStore, stored: Stored) -> BlockIndex:
-    index = await scan_blocks(store, stored, max_bytes=stored.size_bytes)
+    index = await scan_blocks(store, stored, max_bytes=stored.size_bytes, exact=True)
     if (index.root, index.size_bytes, index.count) != (stored.digest, stored.size_bytes, stored.blocks):
         raise ValueError("it is not what the journal says")
     return index

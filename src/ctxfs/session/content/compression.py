@@ -22,6 +22,7 @@ MAX_ARCHIVE_WINDOW = {int(zstd.DecompressionParameter.window_log_max): 23}
 """The same for a frame of any length, as the zstd program makes it: 8 MiB."""
 
 MAGIC = b"\x28\xb5\x2f\xfd"
+_LENGTH_SIZE = 0xC0
 _ONE_SEGMENT = 0x20
 _RAW_LAST_BLOCK = 1
 
@@ -36,6 +37,16 @@ def fixed_frame(data: bytes) -> bytes:
     """Return a frame of fewer than 256 bytes, which stand in it as they are: the same with every version of zstd."""
     block_header = (len(data) << 3 | _RAW_LAST_BLOCK).to_bytes(3, "little")
     return MAGIC + bytes((_ONE_SEGMENT, len(data))) + block_header + data
+
+
+def check_descriptor(frame: bytes | memoryview) -> None:
+    """Raise ValueError if the descriptor of a frame is not one of ours, though a decoder may ignore what differs.
+
+    RFC 8878, 3.1.1.1.1: beside the size of the length, ours say one segment, no checksum and no dictionary, and the
+    unused and the reserved bit are 0.
+    """
+    if frame[len(MAGIC)] & ~_LENGTH_SIZE != _ONE_SEGMENT:
+        raise ValueError("the header of a zstd frame is not as it was written")
 
 
 def frame_content(frame: bytes | memoryview, limit: int) -> bytes:

@@ -12,6 +12,7 @@ from typing import TypeVar
 from ctxfs.errors import CorruptContent, NotStored, SessionClosed, WriteFailed
 from ctxfs.messages.messages import Block, Content
 from ctxfs.session.content.blocks import BlockIndex, BlockIndexBuilder, digest, index_name, index_size
+from ctxfs.session.content.compression import check_descriptor
 from ctxfs.session.content.encoding import (
     BlocksText,
     decode_blocks,
@@ -372,11 +373,14 @@ async def read_index(store: ThreadedStore, stored: Stored) -> BlockIndex:
     return BlockIndex.from_bytes(bytes(data))
 
 
-async def scan_blocks(store: ThreadedStore, stored: Stored, *, max_bytes: int | None = None) -> BlockIndex:
+async def scan_blocks(
+    store: ThreadedStore, stored: Stored, *, max_bytes: int | None = None, exact: bool = False
+) -> BlockIndex:
     """Find the blocks of a content in its file alone, as they were written.
 
-    ``max_bytes`` bounds the content, which a small compressed file may claim to be huge; None: no bound. Raises
-    ``CorruptContent`` and ``NotStored``.
+    ``max_bytes`` bounds the content, which a small compressed file may claim to be huge; None: no bound. ``exact``:
+    what a decoder of compressed blocks ignores must be as it was written, too. Raises ``CorruptContent`` and
+    ``NotStored``.
     """
     blocks = BlockIndexBuilder(stored.content_offset)
     end = stored.content_offset + stored.content_length
@@ -386,6 +390,8 @@ async def scan_blocks(store: ThreadedStore, stored: Stored, *, max_bytes: int | 
         data = await store.read(stored.name, blocks.file_end, min(window_size, end - blocks.file_end))
         try:
             found = _first_block(data, stored)
+            if exact and stored.compression and found is not None:
+                check_descriptor(data)
         except ValueError as error:
             raise CorruptContent(stored.name, str(error)) from error
         if found is None and len(data) == window_size <= largest:
