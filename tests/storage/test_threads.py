@@ -444,8 +444,12 @@ async def test_work_that_raises_stop_iteration_fails_as_a_coroutine_would(
             await work()
 
 
+async def in_a_thread_of_its_own(func: Callable[[], object]) -> object:
+    return await anyio.to_thread.run_sync(begin(func).result)
+
+
 @pytest.mark.anyio
-@pytest.mark.parametrize("run", [run_in_steps, run_to_completion])
+@pytest.mark.parametrize("run", [run_in_steps, run_to_completion, answer_of, in_a_thread_of_its_own])
 async def test_work_sees_the_context_variables_of_its_caller_and_may_run_a_loop(
     run: Callable[[Callable[[], object]], Awaitable[object]],
 ) -> None:

@@ -248,7 +248,7 @@ async def answer_of(func: Callable[[], T], *, returned: bool = False, patient: b
         left = asyncio.get_running_loop().create_future()
     if not patient and (_leaving.get() if _is_safe() else _is_leaving()):
         _wake(left)
-    work = _threads(os.getpid(), WAITING_THREADS).submit(_called, func)
+    work = _threads(os.getpid(), WAITING_THREADS).submit(_called, _with_variables(func))
     cancelled = await _until_done(work, left, leave_s=LEAVE_S)
     if not work.done():
         if cancelled is None and not _is_safe():
@@ -553,11 +553,11 @@ async def _ended(waits_for: "Sequence[asyncio.Future[Any]]") -> None:
 
 
 def begin(func: Callable[[], T]) -> Future[T]:
-    """Start ``func`` in a thread of its own; a call of ``result`` waits for it.
+    """Start ``func`` in a thread of its own, where it sees the caller's context variables; ``result`` waits for it.
 
     The thread ends with the work: a thread that is kept would be missing in a forked process.
     """
     thread = ThreadPoolExecutor(1, thread_name_prefix="ctxfs")
-    begun = thread.submit(func)
+    begun = thread.submit(_with_variables(func))
     thread.shutdown(wait=False)
     return begun
