@@ -495,6 +495,21 @@ def test_the_command_runs_with_its_base_urls_and_its_exit_code_is_given_back(tmp
 
 
 @pytest.mark.service
+def test_a_result_that_comes_again_is_a_line_with_the_option(tmp_path: Path, servers: Any) -> None:
+    server = servers[0]
+    messages = conversation(2)
+    messages[4]["content"][0]["content"] = messages[2]["content"][0]["content"]
+    body = tmp_path / "body.json"
+    body.write_text(json.dumps({"model": MODEL, "max_tokens": 9, "messages": messages}))
+    for options, beginning in (((), "log 0\n"), (("--repeats",), "[The same as call_0, ")):
+        root = ("--root", str(tmp_path / f"root{len(options)}"))
+        done = run(*root, *options, "--", sys.executable, "-c", ASKS, str(body), "0", ANTHROPIC_BASE_URL=server.url)
+        _, err = done.communicate(timeout=HANGS_S)
+        assert done.returncode == 0, err
+        assert server.requests[-1]["messages"][4]["content"][0]["content"].startswith(beginning)
+
+
+@pytest.mark.service
 def test_what_is_assumed_of_an_unknown_model_is_shown_when_the_program_has_ended(tmp_path: Path, servers: Any) -> None:
     body = tmp_path / "body.json"
     body.write_text(json.dumps({"model": "new-model", "max_tokens": 9, "messages": conversation(1)}))
@@ -559,6 +574,7 @@ def test_a_signal_goes_to_the_command_and_the_proxy_dies_with_it(tmp_path: Path)
         (("--keep-recent", "Bash=0", "--", "true"), "keep_recent['Bash']"),
         (("--upstream-openai", "localhost", "--", "true"), "is not a URL: it must begin with https://"),
         (("--read-tool", "a b", "--", "true"), "cannot be a tool's name"),
+        (("--repeats", "--preview-above-tokens", "0", "--", "true"), "--repeats has no effect with"),
         (("--root", __file__, "--", "true"), "test_proxy.py is not a directory, and sessions are kept in one"),
         (("--store", "memory://x", "--", "true"), "leave out the directory"),
         (("--session", "a/b", "--", "true"), "a/b"),

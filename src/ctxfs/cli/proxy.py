@@ -18,6 +18,7 @@ from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import STORE_VARIABLE, PreviewAbove, Root, StoreUrl
 from ctxfs.cli.session import find_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 from ctxfs.lab.shadow import DEFAULT_BUDGET_USD, Sampler
 
@@ -31,6 +32,13 @@ KeepRecent = Annotated[
     list[str] | None,
     typer.Option(
         "--keep-recent", metavar="TOOL=N", help="Keep the last N results of a tool, and replace older ones; repeatable."
+    ),
+]
+Repeats = Annotated[
+    bool,
+    typer.Option(
+        "--repeats",
+        help="Send a line for a result that the model sees already, and a short diff for a newer version of one.",
     ),
 ]
 ReadTool = Annotated[
@@ -121,6 +129,7 @@ def proxy(
     read_tool: ReadTool = None,
     window: Window = None,
     preview_above_tokens: PreviewAbove = DEFAULT_PREVIEW_ABOVE_TOKENS,
+    repeats: Repeats = False,
     reading_turns: ReadingTurns = 0,
     upstream_anthropic: Anthropic = None,
     upstream_openai: OpenAI = None,
@@ -139,6 +148,10 @@ def proxy(
         "keep_recent": _kept(keep_recent or ()),
         "preview_above_tokens": preview_above_tokens or None,
     }
+    if repeats:
+        if not preview_above_tokens:
+            raise ConfigError("--repeats has no effect with --preview-above-tokens 0: leave one out")
+        settings["offload_policy"] = OffloadPolicy(repeats=True)
     if read_tool is not None:
         settings["read_tool"] = read_tool
     elif store is None:  # elsewhere, only ctxfs's own tool opens what is stored
