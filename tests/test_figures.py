@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -177,18 +178,29 @@ def printed_by(script: str, *arguments: str, fails: bool = False, **environment:
     return done.stdout
 
 
+def _differences(table: str) -> Iterator[list[int]]:
+    """For each column of a table that has "before → after": the differences, by row."""
+    pairs = re.findall(r"([\d,]+) → ([\d,]+) \| ([\d,]+) → ([\d,]+) \|", table)
+    numbers = [[int(number.replace(",", "")) for number in pair] for pair in pairs]
+    yield [after - before for before, after, _, _ in numbers]
+    yield [after - before for _, _, before, after in numbers]
+
+
 @pytest.mark.slow
 def test_the_repeats_in_recorded_sessions_are_those_of_the_page(traces: list[Path]) -> None:
     if not {"long", "billed"} <= {folder.name for folder in traces[0].parent.iterdir()}:
         pytest.skip("NOT TESTED: no folders long and billed beside the recordings")
-    rows = re.findall(
-        r"(?m)^\| \w+, (\d+) \| ([\d,]+) \| (\d+) \(.*?\) \| ([\d.]+)% \|$",
-        printed_by("bench_repeats.py", CTXFS_TRACES=str(traces[0].parent)),
-    )
+    printed = printed_by("bench_repeats.py", CTXFS_TRACES=str(traces[0].parent))
+    rows = re.findall(r"(?m)^\| \w+, (\d+) \| ([\d,]+) \| (\d+) \(.*?\) \| ([\d.]+)% \|$", printed)
+    page = (ROOT / "docs" / "questions.md").read_text()
+    _, replayed = printed.split("\n\n")
+    assert replayed in page
+    more = [sum(one) for one in _differences(replayed)]
+    assert f"in all, {more[1]} read-backs more, and {more[0]} uses more" in " ".join(page.split())
     said = re.search(
         r"Of ([\d,]+) results in (\d+) recorded sessions, (\d+)\s+were equal .*?, and their tokens were "
         r"([\d.]+) %, ([\d.]+) % and ([\d.]+) % of all",
-        " ".join((ROOT / "docs" / "questions.md").read_text().split()),
+        " ".join(page.split()),
     )
     assert said is not None
     sessions, results, equal = (sum(int(row[k].replace(",", "")) for row in rows) for k in range(3))

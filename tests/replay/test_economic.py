@@ -42,3 +42,21 @@ def test_a_large_result_is_replayed_as_the_preview_that_is_sent() -> None:
     assert "preview_above_tokens" in preview.why
     whole = replace(policy, preview_above_tokens=None)
     assert not whole.start(session).plan((large, small), 0.0)
+
+
+def test_a_result_that_comes_again_is_replayed_as_the_line_or_the_diff_that_is_sent() -> None:
+    text = "\n".join(f"line {n} of what was printed" for n in range(200))
+    texts = (text, text, text.replace("line 100", "the line 100"))
+    policy = Economic(name="economic", rates=ANTHROPIC_RATES, count=COUNTER.count, repeats=True)
+    whys: list[str] = []
+    for tells in (replace(policy, repeats=False), policy):
+        run = tells.start(Session(name="s", turns=(), vocabulary={}))
+        for number, one in enumerate(texts):
+            call = Item(index=2 * number, kind=Kind.TOOL_INPUT, tokens=20, tool="look", call_id=f"c{number}")
+            run.replied((call,), Usage())
+            tokens = COUNTER.count(one)
+            shown = Item(
+                index=2 * number + 1, kind=Kind.TOOL_RESULT, tokens=tokens, text=one, tool="look", call_id=f"c{number}"
+            )
+            whys += [told.why for told in run.plan((shown,), 0.0)]
+    assert whys == ["the same as c0 (setting: repeats)", "changed since c0 (setting: repeats)"]

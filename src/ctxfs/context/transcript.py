@@ -54,7 +54,7 @@ class Transcript:
     ``keep_recent``: how many results of each tool stay. ``base``: the beginning of the absolute
     paths of its files.
     ``economy``: the settings by which other items are evicted when that pays; None: no other items are. ``policy``:
-    what may be evicted by price and eagerly; None means the default.
+    what may be evicted by price and eagerly; None means the default. ``candidates``: how each item can be evicted.
     """
 
     def __init__(
@@ -80,13 +80,13 @@ class Transcript:
         self._last_reply: tuple[int, AssistantMessage] | None = None  # and its position
         self.tokens = 0
         self.open_calls: list[ToolCall] = []
-        self._candidates = Candidates()
+        self.candidates = Candidates()
         self.holds = Holds()
-        self._ephemeral = EphemeralLedger(keep_recent, self._candidates, self.holds)
+        self._ephemeral = EphemeralLedger(keep_recent, self.candidates, self.holds)
         self.economy: SessionPricing | None = None
         if economy is not None:
             own = policy or OffloadPolicy()
-            self.economy = SessionPricing(economy, self._candidates, exact=keep_recent, policy=own)
+            self.economy = SessionPricing(economy, self.candidates, exact=keep_recent, policy=own)
 
     @property
     def items(self) -> Mapping[str, ContextItem]:
@@ -99,7 +99,7 @@ class Transcript:
 
     def with_placeholder(self, item: ContextItem) -> ContextItem:
         """``item``, with the placeholder that may replace it if it has one, which is written now if it was not yet."""
-        return self._candidates.written(item)
+        return self.candidates.written(item)
 
     def parse(self, messages: Iterable[MessageLike]) -> list[Message]:
         """Our messages for a mix of ours and the Messages API's, as dicts or models of its SDK; these are copied.
@@ -228,7 +228,7 @@ class Transcript:
 
     def unwritten(self, chosen: Iterable[str]) -> list[Placeholder]:
         """The placeholders that must still be written before what was chosen can be evicted."""
-        return self._candidates.unwritten(chosen)
+        return self.candidates.unwritten(chosen)
 
     def plan(self) -> Plan:
         """What is due now: by keep-recent, and because it pays."""
@@ -270,7 +270,7 @@ class Transcript:
         """Put an item at the end."""
         item = entry.item
         message = item.message
-        self._candidates.enter(item, self.path_of(item), entry.options)
+        self.candidates.enter(item, self.path_of(item), entry.options)
         if isinstance(message, AssistantMessage):
             self.open_calls = list(message.tool_calls)
             self._tool_names.update([(call.id, call.name) for call in self.open_calls])
@@ -318,7 +318,7 @@ class Transcript:
         self._ephemeral.left(left, shrinkable)
         if self.economy is not None:
             self.economy.left(left, shrinkable, sizes)
-        self._candidates.left(left, shrinkable)
+        self.candidates.left(left, shrinkable)
         whole = {item.id for item in items if item.id in left and not isinstance(item.message, ToolMessage)}
         if self.economy is not None and whole:
             # The planner knows such a message as text that stays, and of a reply the arguments that could be evicted.
@@ -333,7 +333,7 @@ class Transcript:
         placeholder = _shown_as_placeholder(self._items[item.id])
         self.rewrite([item], ())
         self.holds.restored(item.id)
-        self._candidates.enter(item, self.path_of(item), EvictionOptions(placeholder))
+        self.candidates.enter(item, self.path_of(item), EvictionOptions(placeholder))
         self._ephemeral.restored(item, self._positions[item.id])
         if self.economy is not None:
             self.economy.restored(item, self._items.values(), self._arguments_of(item))
@@ -360,7 +360,7 @@ class Transcript:
         ids: list[str] = []
         for item_id in item_ids:
             ids.append(item_id)
-            ids += [trim.stored.id for trim in self._candidates.trims_of(item_id)]
+            ids += [trim.stored.id for trim in self.candidates.trims_of(item_id)]
         return ids
 
     def _arguments_of(self, item: ContextItem) -> Mapping[str, Any]:
@@ -376,7 +376,7 @@ class Transcript:
         """Take items out, and put ``item`` before another one (None: at the end). Costs a copy of the order."""
         self.holds.left(item_ids)
         self._ephemeral.left(item_ids)
-        self._candidates.left(item_ids)
+        self.candidates.left(item_ids)
         old = list(self._items)
         for item_id in item_ids:
             self.tokens -= self._items.pop(item_id).token_count

@@ -4,15 +4,16 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from ctxfs.context.commit import evicted
-from ctxfs.context.entry import Entry, EntryRules, Known, new_entry, recorded_entry
-from ctxfs.eviction.candidates import Candidates
+from ctxfs.context.commit import evicted, trimmed
+from ctxfs.context.entry import EntryRules, Known, new_entry, recorded_entry
+from ctxfs.context.transcript import Transcript
 from ctxfs.eviction.economics.economy import CacheTerms, ModelPricing, SessionPricing
 from ctxfs.eviction.economics.ledger import Ledger
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.offload_plan import Offload, Trim
 from ctxfs.eviction.placeholder.text import READ_TOOL
-from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, Preview, PreviewRule
+from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, Preview, PreviewRule, named_by
 from ctxfs.lab.recordings.recording import Kind
 from ctxfs.lab.replay.cost import Replacement, Run
 from ctxfs.lab.replay.session import Item, Session
@@ -29,6 +30,7 @@ class Economic:
 
     ``session_path`` is where the session would lie: placeholders name it, and so have its length. ``ttl_s``: how long
     the cache keeps what nobody reads. ``preview_above_tokens``: a larger result is sent as a preview; None: whole.
+    ``repeats``: as in ``OffloadPolicy``.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Economic:
     ttl_s: float = math.inf
     parameters: EvictionParameters = field(default_factory=EvictionParameters)
     preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS
+    repeats: bool = False
     session_path: str = "/home/user/.agent/context/session_20260101_000000_abcdef"
 
     def start(self, session: Session) -> Run:
@@ -49,10 +52,12 @@ class EconomicRun:
 
     def __init__(self, policy: Economic, session: Session) -> None:
         self._session, self._path = session, policy.session_path
+        rules = OffloadPolicy(repeats=policy.repeats)
         self._rules = EntryRules(
             counter=_Counter(policy.count),
             base=self._path,
             by_price=True,
+            policy=rules,
             eager=_preview(policy.preview_above_tokens),
         )
         economy = ModelPricing(
@@ -61,12 +66,15 @@ class EconomicRun:
             clock=lambda: self._at,
         )
         self._at = 0.0
-        self._candidates = Candidates()
-        self._economy = SessionPricing(economy, self._candidates)
+        self._transcript = Transcript({}, self._path, economy=economy, policy=rules)
         self._known = Known(NameAllocator())
         self._items: dict[str, Item] = {}  # by the id that the economy knows
-        self._results: dict[str, ContextItem] = {}
         self._ids: dict[int, str] = {}
+
+    @property
+    def _economy(self) -> SessionPricing:
+        assert self._transcript.economy is not None
+        return self._transcript.economy
 
     @property
     def ledger(self) -> Ledger:
@@ -94,16 +102,15 @@ class EconomicRun:
 
     def evict(self, item_ids: Collection[str]) -> Sequence[Replacement]:
         """These are evicted, whatever it costs."""
-        return self.leave([self._candidates.step(one, "chosen") for one in item_ids])
+        return self.leave([self._transcript.candidates.step(one, "chosen") for one in item_ids])
 
     def leave(self, steps: Sequence[Offload | Trim]) -> Sequence[Replacement]:
         """Placeholders replace these from the next request on."""
-        self._results |= {s.item_id: evicted(self._results[s.item_id], s) for s in steps if isinstance(s, Offload)}
-        left = [_left(step) for step in steps]
-        results = [self._results[item_id] for item_id in left if item_id in self._results]
-        shrinkable = {result.id: result for result in results if result.can_shrink}
-        self._economy.left(left, shrinkable)
-        self._candidates.left(left, shrinkable)
+        changed: dict[str, ContextItem] = {}
+        for step in steps:  # several may be of one reply
+            item = changed.get(step.item_id) or self._transcript.items[step.item_id]
+            changed[item.id] = trimmed(item, step) if isinstance(step, Trim) else evicted(item, step)
+        self._transcript.rewrite(list(changed.values()), [_left(step) for step in steps])
         return [self._replacement(step) for step in steps]
 
     def replied(self, reply: Sequence[Item], billed: Usage) -> None:
@@ -111,7 +118,9 @@ class EconomicRun:
         self._economy.billed(billed)
         message = AssistantMessage(tuple(_block(item) for item in reply))
         item = self._item(ItemType.ASSISTANT_MESSAGE, "", message, sum(i.tokens for i in reply))
-        trims = self._entered(recorded_entry(item, self._known, self._rules)).options.trims
+        entry = recorded_entry(item, self._known, self._rules)
+        self._transcript.enter(entry)
+        trims = entry.options.trims
         self._items.update((trim.stored.id, reply[trim.block]) for trim in trims)
         self._ids.update((reply[trim.block].index, trim.stored.id) for trim in trims)
 
@@ -125,16 +134,18 @@ class EconomicRun:
         """Take in an item; what leaves of it at once, if it is previewed."""
         if item.kind is not Kind.TOOL_RESULT:
             entered = self._item(ItemType.USER_MESSAGE, "", UserMessage(item.text), item.tokens)
-            self._entered(recorded_entry(entered, self._known, self._rules))
+            self._transcript.enter(recorded_entry(entered, self._known, self._rules))
             return None
         message = ToolMessage(item.call_id, item.tool, item.text)
         entered = replace(self._item(ItemType.TOOL_RESULT, item.call_id, message, item.tokens), source=source)
         self._items[entered.id], self._ids[item.index] = item, entered.id
-        entry = new_entry(entered, self._known, self._rules)
+        seen = self._transcript.seen_before(message)
+        entry = new_entry(entered, self._known, self._rules, seen=seen)
         offload = None if entry.eager is None else entry.eager.offload
         if offload is not None:
             entry = replace(entry, item=evicted(entry.item, offload))
-        self._results[entered.id] = self._entered(entry).item
+            self._transcript.keep_for_next(named_by(offload.reason))
+        self._transcript.enter(entry)
         return offload
 
     def _item(self, kind: ItemType, raw_id: str, message: Message, tokens: int) -> ContextItem:
@@ -143,11 +154,6 @@ class EconomicRun:
         return ContextItem(
             id=item_id, item_type=kind, message=message, name=name, token_count=tokens, content_tokens=tokens
         )
-
-    def _entered(self, entry: Entry) -> Entry:
-        self._candidates.enter(entry.item, self._path_of(entry.item.name), entry.options)
-        self._economy.entered(entry.item)
-        return entry
 
     def _path_of(self, name: str) -> str:
         return f"{self._path}/{name}"
