@@ -231,7 +231,36 @@ async def test_so_it_is_where_another_process_sends_that_request(pricing: Any, t
         await context.add(AssistantMessage("done"), UserMessage("go on"))
     async with Context("s", **given) as context:
         await context.messages()
-        assert context.items[2].offloaded, "a reply follows the line"
+        assert not context.items[2].offloaded, "the newest result is the line, which names it"
+        await sees(context, "c3", OTHER)
+        assert context.items[2].offloaded
+
+
+@pytest.mark.parametrize("pricing", [None, "auto"])
+@pytest.mark.parametrize("again", [TEXT, CHANGED])
+async def test_the_last_results_of_keep_recent_can_be_read_in_the_context(
+    pricing: Any, again: str, tmp_path: Path
+) -> None:
+    """The newest result is a line or a diff: it says nothing without the one that it names."""
+    given = {**TELLS, "pricing": pricing, "root_path": tmp_path, "keep_recent": {"look": 1}}
+
+    def shown(sent: Sequence[Message]) -> dict[str, Content]:
+        return {one.tool_call_id: one.content for one in sent if isinstance(one, ToolMessage)}
+
+    async with Context("s", **given) as context:
+        await context.add(UserMessage("go"))
+        for number in range(5):
+            await sees(context, f"c{number}", again if number else TEXT)
+            assert shown(await context.messages())["c0"] == TEXT
+        await context.add(AssistantMessage("done"), UserMessage("go on"))
+        assert shown(await context.messages())["c0"] == TEXT
+    async with Context("s", **given) as context:  # as another process would
+        await context.add(AssistantMessage("done"), UserMessage("go on"))
+        contents = shown(await context.messages())
+        assert contents["c0"] == TEXT
+        assert "c0" in {named(contents["c4"]), changed_since(contents["c4"])}
+        await sees(context, "c5", OTHER)
+        assert str(shown(await context.messages())["c0"]).startswith("[Content offloaded]")
 
 
 async def test_so_it_is_after_an_interrupt_while_the_line_is_in_memory_alone(
@@ -502,7 +531,10 @@ def test_what_a_line_names_is_whole_in_a_history_whichever_process_sends_the_req
         assert rewritten(resumed, twice) == edits
         kept = [*twice[:-1], twice[-1].with_content(edits[1])]
         assert rewritten(resumed, kept) == {}, "a framework may keep the line"
-        assert list(rewritten(resumed, [*twice, Part("reply", "done", "r")])) == [0, 1]
+        assert list(rewritten(resumed, [*twice, Part("reply", "done", "r")])) == [1], "the newest one names it"
+    more = history_of(("c1", TEXT), ("c2", TEXT), ("c3", OTHER))
+    with History("s", **given) as resumed:
+        assert list(rewritten(resumed, more)) == [0, 1]
 
 
 def test_the_ids_of_a_history_are_those_of_the_request_and_what_is_stored_is_reserved(tmp_path: Path) -> None:

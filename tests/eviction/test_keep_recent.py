@@ -33,6 +33,9 @@ class Held:
     def seen_up_to(self, position: int) -> None:
         self._ledger.seen_up_to(position)
 
+    def refers(self, item_id: str, to: str) -> None:
+        self._ledger.refers(item_id, to)
+
     def left(self, item_ids: Collection[str]) -> None:
         self._ledger.left(item_ids)
         self._candidates.left(item_ids)
@@ -108,6 +111,33 @@ def test_a_result_that_is_sent_as_a_preview_is_one_of_the_last_n() -> None:
     value.entered(result(6), 6, "/s")
     value.entered(result(7), 7, "/s")
     assert due(value, seen=8) == ["call_5"]
+
+
+def test_what_one_of_the_last_n_refers_to_stays_with_it() -> None:
+    value = ledger(Read=1, Bash=1)
+    value.entered(result(0), 0, "/s")
+    for number in range(1, 9):
+        value.entered(result(number), number, "/s")
+        value.refers(f"call_{number}", "call_0")
+        value.left({f"call_{number}"})  # it is sent as a line
+        assert due(value, seen=number + 1) == []
+    value.refers("another", "call_0")
+    value.entered(result(9), 9, "/s")
+    value.entered(result(10, "Bash"), 10, "/s")
+    value.refers("call_10", "call_9")
+    assert due(value, seen=11) == ["call_0"]
+    value.entered(result(11), 11, "/s")
+    assert due(value, seen=12) == ["call_0"], "of another tool, too"
+
+
+def test_a_line_behind_one_that_stays_is_not_examined_again() -> None:
+    ledger = EphemeralLedger({"Read": 1}, Candidates(), Holds())
+    for number in range(50):
+        ledger.entered(result(number), number)
+        ledger.refers(f"call_{number}", "call_0")
+        if number:
+            ledger.left({f"call_{number}"})
+    assert len(ledger._held["Read"]) <= 2  # noqa: SLF001 - it shows nowhere else
 
 
 def test_a_newer_result_that_cannot_leave_keeps_no_older_one_that_can() -> None:

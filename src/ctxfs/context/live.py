@@ -256,7 +256,9 @@ class LiveTranscript:
     def _hold_named(self, eager: EagerOffload) -> None:
         """Keep what a line names, for the request that has the line for the first time."""
         if isinstance(self.rules.eager, Preview):
-            self.transcript.keep_for_next(named_by(eager.offload.reason))
+            named = named_by(eager.offload.reason)
+            self.transcript.refers(eager.offload.item_id, named)
+            self.transcript.keep_for_next(named)
 
     async def record(self) -> None:
         """Make pending items durable; a failure is reported as an event, and is retried with the next change."""

@@ -112,6 +112,8 @@ def resume(
         if held is None or not held.pinned:  # what was pinned since stays for good
             transcript.holds.restored(item_id, replies_since=replies_since)
     reasons = {record.item_id: record.reason for record in past if isinstance(record, Replaced)}
+    for item_id, reason in reasons.items():
+        transcript.refers(item_id, named_by(reason))
     for item in takewhile(_is_no_reply, reversed(list(transcript.items.values()))):
         transcript.keep_for_next(named_by(reasons.get(item.id, "")))  # a line, in the next request for the first time
     if transcript.economy is not None:

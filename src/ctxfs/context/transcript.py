@@ -209,6 +209,10 @@ class Transcript:
         directory = f"/{self._base.rpartition('/')[2]}/"
         return any(self._base in text or directory in text for text in strings_of(call.arguments))
 
+    def refers(self, item_id: str, to: str) -> None:
+        """Note that a result is sent as a line or a diff that names ``to``; "": it is sent in another way."""
+        self._ephemeral.refers(item_id, to)
+
     def keep_for_next(self, item_id: str) -> None:
         """Keep an item, if it is here whole, until the model has replied once more: the next request refers to it."""
         if item_id in self.holds or self._whole(item_id) is None:

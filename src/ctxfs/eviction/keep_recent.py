@@ -3,11 +3,13 @@
 Follows "Context FileSystem 上下文卸载功能", ephemeral tools. A due result is evicted whatever its size, but never
 before the model has seen it once, and never if its placeholder would not be smaller. A result that was evicted before
 it was sent, with a long placeholder, counts as held: when it is due, a short placeholder replaces the long one.
-Restored results stay for a while (``holds``).
+Restored results stay for a while (``holds``). What one of the last n refers to, since it is sent as a line or a diff,
+stays with it: the last n results can be read in the context.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from ctxfs.eviction.candidates import Candidates
@@ -30,11 +32,15 @@ def keep_recent_reason(tool: str, count: int) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Held:
-    """A result that is still in the context, at ``position`` in the order of arrival."""
+    """A result that is still in the context, at ``position`` in the order of arrival.
+
+    ``refers_to``: the id of the result that its line or diff names; "": it is no line and no diff.
+    """
 
     position: int
     item_id: str
     can_leave: bool
+    refers_to: str = ""
 
 
 @dataclass(slots=True)
@@ -112,6 +118,15 @@ class EphemeralLedger:
         others = {**self._held[tool], item.id: _Held(position, item.id, self._candidates.can_leave(item.id))}
         self._held[tool] = {held.item_id: held for held in sorted(others.values())}
 
+    def refers(self, item_id: str, to: str) -> None:
+        """Note that a result is sent as a line or a diff that names ``to``, which stays while it is one of the last n.
+
+        An item that is not held changes nothing.
+        """
+        for held in self._held.values():
+            if item_id in held:
+                held[item_id] = replace(held[item_id], refers_to=to)
+
     def seen_up_to(self, position: int) -> None:
         """Note that the model has replied to everything before ``position``."""
         self._seen = position
@@ -122,21 +137,34 @@ class EphemeralLedger:
         One that the model has not seen yet is sent as a preview: it stays one of the last n.
         """
         gone = frozenset(item_ids) - frozenset(shrinkable)
-        for held in self._held.values():
-            for item_id in gone & held.keys():
+        for tool, held in self._held.items():
+            concerned = gone & held.keys()
+            for item_id in concerned:
                 if held[item_id].position < self._seen:
                     del held[item_id]
                 else:
                     held[item_id] = replace(held[item_id], can_leave=False)
+            if not concerned:
+                continue
+            # Behind one that stays, since each newer one refers to it, lines would be examined again for ever.
+            for one in list(held.values())[: -self._keep_recent[tool]]:
+                if not one.can_leave:
+                    del held[one.item_id]
 
     def due(self) -> list[tuple[int, str, str]]:
         """Every result that is due now, oldest first: its position, its id, and why."""
-        return sorted(
+        old = sorted(
             (h.position, h.item_id, keep_recent_reason(tool, self._keep_recent[tool]))
             for tool, held in self._held.items()
             for h in list(held.values())[: -self._keep_recent[tool]]
             if h.can_leave and h.position < self._seen and h.item_id not in self._holds
         )
+        if not old:
+            return []
+        referred: set[str] = set()
+        for tool, held in self._held.items():
+            referred |= {one.refers_to for one in islice(reversed(held.values()), self._keep_recent[tool])}
+        return [one for one in old if one[1] not in referred]
 
     def plan(self) -> Plan:
         """How everything that is due is evicted."""

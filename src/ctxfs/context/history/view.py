@@ -342,6 +342,7 @@ class HistoryView:
             decided = self._decided(slot)
             if decided is None:
                 continue
+            derived.transcript.refers(item_id, named_by(decided.reason))
             if slot.original:
                 derived.replaced[number] = decided.content
             if slot.ledger_id:
@@ -543,6 +544,7 @@ class HistoryView:
                 return None  # the numbers of the blocks after it have changed
             rewritten[after.id] = after
             replaced[number] = one.content
+            derived.transcript.refers(slot.item_id, named_by(one.reason))
             if slot.ledger_id:
                 left.append(slot.ledger_id)
         return _Change(tuple(rewritten.values()), left, replaced)
