@@ -226,6 +226,10 @@ class Breaks(BaseHTTPRequestHandler):
     """A server that hangs up in the middle of each second answer."""
 
     answers = 0
+    encoding = ""
+
+    def broken(self, body: bytes) -> bytes:
+        return body[:5]
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -240,9 +244,11 @@ class Breaks(BaseHTTPRequestHandler):
         body = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
+        if self.answers % 2 == 0 and self.encoding:
+            self.send_header("Content-Encoding", self.encoding)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body if self.answers % 2 else body[:5])
+        self.wfile.write(body if self.answers % 2 else self.broken(body))
         self.close_connection = True
 
     def do_GET(self) -> None:
@@ -254,14 +260,27 @@ class Breaks(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-async def test_an_answer_that_breaks_off_is_an_error_and_the_next_call_is_answered(tmp_path: Path) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Breaks) as server:
+class Unpacked(Breaks):
+    """A server that says of each second answer that it is packed, and it is not."""
+
+    answers = 0
+    encoding = "gzip"
+
+    def broken(self, body: bytes) -> bytes:
+        return body
+
+
+@pytest.mark.parametrize("broken", [Breaks, Unpacked])
+async def test_an_answer_that_breaks_off_is_an_error_and_the_next_call_is_answered(
+    tmp_path: Path, broken: type[Breaks]
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), broken) as server:
         running = threading.Thread(target=server.serve_forever)
         running.start()
         try:
             async with client(tmp_path, "--url", f"http://127.0.0.1:{server.server_port}/mcp") as session:
                 await session.initialize()
-                with pytest.raises(MCPError, match=r"the MCP server at 127\.0\.0\.1 gave no answer: "):
+                with pytest.raises(MCPError, match=r"the MCP server at 127\.0\.0\.1:\d+ gave no answer: \w+: \w"):
                     await session.send_ping()
                 await session.send_ping()
         finally:
@@ -272,9 +291,10 @@ async def test_an_answer_that_breaks_off_is_an_error_and_the_next_call_is_answer
 async def test_a_server_that_is_not_there_is_an_error_and_may_come_later(tmp_path: Path) -> None:
     with socket.socket() as taken:  # bound, and not listening: nobody else answers there
         taken.bind(("127.0.0.1", 0))
-        async with client(tmp_path, "--url", f"http://127.0.0.1:{taken.getsockname()[1]}/mcp") as session:
+        port = taken.getsockname()[1]
+        async with client(tmp_path, "--url", f"http://127.0.0.1:{port}/mcp") as session:
             for _ in range(2):
-                with pytest.raises(MCPError, match=r"the MCP server at 127\.0\.0\.1 gave no answer: "):
+                with pytest.raises(MCPError, match=rf"at 127\.0\.0\.1:{port} gave no answer: ConnectError: \w"):
                     await session.initialize()
 
 
@@ -317,6 +337,7 @@ def test_who_starts_it_in_a_terminal_reads_what_it_waits_for(tmp_path: Path) -> 
         (["--url", "http://127.0.0.1", "--", "server"], "either a server's command after --, or its --url"),
         (["--url", "example.org"], "must begin with https:// or http://"),
         (["--url", "http://[::1"], "'http://[::1' is not a URL"),
+        (["--url", "http:///mcp"], "'http:///mcp' is not a URL: it names no host"),
         (["--header", "A=b", "--", "server"], "--header is sent to a --url"),
         (["--url", "http://127.0.0.1", "--header", "A"], "give NAME=VALUE"),
         (["--url", "http://127.0.0.1", "--header", "A={NO_SUCH}"], "the environment has no NO_SUCH"),

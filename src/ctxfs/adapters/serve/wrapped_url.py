@@ -35,6 +35,7 @@ _SIGN_IN = (
     "ctxfs does not sign in by OAuth. Give it a token, which the environment holds, with "
     "--header 'Authorization=Bearer {TOKEN}', or let the client reach this server without ctxfs"
 )
+_MOST_REASON_CHARS = 300
 _TIMEOUT = httpx2.Timeout(30.0, read=300.0)  # the SDK's own: a server may hold a stream open
 
 
@@ -49,16 +50,26 @@ class _Http(httpx2.AsyncClient):
         """Send a request. A message without an answer, or that was refused, gets an error of the protocol."""
         if request.method != "POST":
             return await super().send(request, **given)
+        response: httpx2.Response | None = None
         try:
             response = await super().send(request, **given)
             if response.headers.get("content-type", "").startswith("application/json"):
-                await response.aread()  # it may break off, too
-        except httpx2.TransportError as error:
-            return _failed(request, 502, f"the MCP server at {request.url.host} gave no answer: {type(error).__name__}")
+                await response.aread()  # it may break off, too, or be packed otherwise than it says
+        except httpx2.RequestError as error:
+            if response is not None:
+                await response.aclose()
+            where = request.url.netloc.decode("ascii")
+            return _failed(request, 502, f"the MCP server at {where} gave no answer: {_reason(error)}")
         if response.status_code not in (401, 403):
             return response
         await response.aclose()
         return _failed(request, response.status_code, f"the MCP server answers {response.status_code}: {_SIGN_IN}")
+
+
+def _reason(error: httpx2.RequestError) -> str:
+    """What tells a wrong name from a wrong port or certificate. Of our own headers, which may be secrets, nothing."""
+    name = type(error).__name__
+    return name if isinstance(error, httpx2.LocalProtocolError) else f"{name}: {str(error)[:_MOST_REASON_CHARS]}"
 
 
 def _failed(request: httpx2.Request, status: int, message: str) -> httpx2.Response:
@@ -133,13 +144,15 @@ async def url(address: str, headers: Mapping[str, str]) -> AsyncGenerator[Upstre
     """Reach a server by its URL (Streamable HTTP), with these headers in each request.
 
     Raises:
-        ConfigError: the address is not a URL.
+        ConfigError: the address is not a URL, or names no host.
 
     """
     try:
-        httpx2.URL(address)
+        host = httpx2.URL(address).host
     except httpx2.InvalidURL as error:
         raise ConfigError(f"--url {address!r} is not a URL: {error}") from error
+    if not host:
+        raise ConfigError(f"--url {address!r} is not a URL: it names no host, as in https://example.org/mcp")
     async with (
         _Http(headers=headers, timeout=_TIMEOUT) as http,
         # The bound on one event is for a client's own memory; what we are here for is results that are large.
