@@ -1,5 +1,6 @@
 """What the commands print when an option has no effect, nothing matches, or there is only one of something."""
 
+import io
 import shlex
 import subprocess
 import sys
@@ -78,6 +79,7 @@ def ctxfs(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
             ("proxy", "codex", "-c", "x"),
             "an option of the program goes after --, as in `ctxfs proxy -- COMMAND …`: see",
         ),
+        (("proxy", "--nosuch", "--", "codex"), "no such option: --nosuch: see"),
         (("mcp", "wrap", "npx", "-y", "x"), "goes after --, as in `ctxfs mcp wrap -- SERVER …`: see"),
         (("proxy", "codex", "--windo", "9"), "no such option: --windo: did you mean --window?: see"),
         (("forget", "s", "--keep-last", "0"), "give forget sessions or rules, not both"),
@@ -87,6 +89,21 @@ def test_wrong_use_says_what_to_do(ctxfs: Run, arguments: tuple[str, ...], said:
     code, out, err = ctxfs(*arguments)
     assert (code, out) == (2, "")
     assert said in err
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("arguments", [("mcp", "nosuch"), ("mcp", "--claude-code", "--query")])
+def test_a_server_that_is_refused_does_not_say_that_it_waits(
+    ctxfs: Run, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal())
+    code, _, err = ctxfs(*arguments)
+    assert code == 2
+    assert "waits" not in err
 
 
 @pytest.mark.parametrize("option", ["--tool=nosuch", "--place=archive"])

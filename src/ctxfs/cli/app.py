@@ -244,7 +244,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _reader_left()
     except (CtxfsError, OSError, typer.Abort, _UsageError) as error:
-        to_stderr(f"ctxfs: {_message(error)}")
+        to_stderr(f"ctxfs: {_message(error, sys.argv[1:] if arguments is None else arguments)}")
         return CHECK_FAILED if isinstance(error, _FAILED) else WRONG_USE
     except KeyboardInterrupt:
         if sys.stderr.isatty():
@@ -270,18 +270,18 @@ def _is_for_directories(context: Any) -> bool:
     return "root" in options and "store" not in options
 
 
-def _message(error: Any) -> str:
-    """What went wrong, and what to do, in one line."""
+def _message(error: Any, given: Sequence[str]) -> str:
+    """What went wrong, and what to do, in one line; ``given``: the arguments."""
     if isinstance(error, typer.Abort):
         return "nothing was done"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     if not isinstance(error, _UsageError):
         return str(error)
-    return _usage(error)
+    return _usage(error, given)
 
 
-def _usage(error: Any) -> str:
+def _usage(error: Any, given: Sequence[str]) -> str:
     """What is wrong in the words of a command line, and what to do."""
     if getattr(error, "option_name", None) == "--store" and _is_for_directories(error.ctx):
         return f"{error.ctx.command_path} {_IN_A_DIRECTORY}"
@@ -291,7 +291,7 @@ def _usage(error: Any) -> str:
     kind = type(error).__name__
     argument = getattr(getattr(error, "param", None), "metavar", None)
     if kind == "NoSuchOption":
-        message = f"no such option: {error.option_name}{_option_meant(error) or _program_meant(error)}"
+        message = f"no such option: {error.option_name}{_option_meant(error) or _program_meant(error, given)}"
     if kind == "MissingParameter" and argument is not None:
         argument = argument.split()[-1]  # of "[SESSION] PATTERN"
         where = f": {_WHERE[argument]}" if argument in _WHERE else ""
@@ -304,9 +304,9 @@ def _usage(error: Any) -> str:
     return f"{message}: see `{command} --help`"
 
 
-def _program_meant(error: Any) -> str:
-    """Where the options of a program go, for a command that runs one."""
-    if error.ctx is None:
+def _program_meant(error: Any, given: Sequence[str]) -> str:
+    """Where the options of a program go, for a command that runs one; who wrote the -- knows it."""
+    if error.ctx is None or "--" in given:
         return ""
     runs = [each.metavar for each in error.ctx.command.params if each.metavar in _PROGRAMS]
     return f": an option of the program goes after --, as in `{error.ctx.command_path} -- {runs[0]} …`" if runs else ""

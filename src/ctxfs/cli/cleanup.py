@@ -177,7 +177,14 @@ def _checked_as_dict(one: CheckedSession) -> dict[str, Any]:
 
 
 def prune(
-    sessions: Sessions = None,
+    sessions: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SESSION",
+            autocompletion=known_sessions,
+            help="Ids of sessions, or 'last'; with --dry-run, beginnings of ids too. All of them if left out.",
+        ),
+    ] = None,
     *,
     undo: Annotated[
         float | None,

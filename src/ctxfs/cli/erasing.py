@@ -33,7 +33,8 @@ def erase(
         typer.Argument(
             metavar="ITEM",
             autocompletion=known_items,
-            help="The items' ids, or the beginnings of ids, as `ctxfs ls` shows them; or the paths of their files.",
+            help="The items' ids, as `ctxfs ls` shows them, or the paths of their files; without --yes, beginnings of "
+            "ids too.",
         ),
     ],
     *,

@@ -27,7 +27,7 @@ _Named = Annotated[
     typer.Argument(
         metavar="SESSION",
         autocompletion=known_sessions,
-        help="Ids of sessions, beginnings of ids, or 'last'; rules choose among all sessions if left out.",
+        help="Ids of sessions, or 'last'; without --yes, beginnings of ids too. Rules choose among all if left out.",
     ),
 ]
 OlderThan = Annotated[

@@ -52,7 +52,6 @@ def mcp(
     """
     if (session is None) != claude_code:
         raise ConfigError("give mcp either a SESSION, which `ctxfs sessions` lists, or --claude-code")
-    tell_a_person()
     if session is not None:
         anyio.run(_serve, sessions_at(root, store), session, query)
         return
@@ -60,6 +59,7 @@ def mcp(
         raise ConfigError("--query goes with a SESSION: the plug-in does not have it")
     stores = stores_of(sessions_at(root, store, may_be_new=True))
     check_preview_above(preview_above_tokens or None)  # before it greets
+    tell_a_person("The plug-in of Claude Code starts this command itself")
     first = greet()
     from ctxfs.adapters.serve.claude_code import plugin_at, serve  # noqa: PLC0415 - half of the time of a start
 
@@ -69,12 +69,14 @@ def mcp(
     anyio.run(serve, plugin, first)
 
 
-def tell_a_person() -> None:
-    """Say what this is for, if it was started in a terminal: it would wait for ever, and say nothing."""
-    if sys.stdin.isatty():
+def tell_a_person(how: str = "Write this command into the configuration of one, which starts it itself") -> None:
+    """Say what this is for, if it was started in a terminal: it would wait for ever, and say nothing.
+
+    ``how``: how a client comes to start it. To be called once nothing is refused any more.
+    """
+    if sys.stdin is not None and sys.stdin.isatty():  # a process without a console has none
         to_stderr(
-            "ctxfs: this waits for an MCP client, which speaks over standard input and output. Write this command into "
-            "the configuration of one, which starts it itself. Ctrl-C ends it"
+            f"ctxfs: this waits for an MCP client, which speaks over standard input and output. {how}. Ctrl-C ends it"
         )
 
 
@@ -82,4 +84,5 @@ async def _serve(root: SessionsAt, session: str, query: bool) -> None:
     from ctxfs.adapters.serve.mcp import reading_server, serve_stdio  # noqa: PLC0415 - the plug-in greets before
 
     async with open_session(root, session) as fs:
+        tell_a_person()
         await serve_stdio(reading_server(fs, query=query))
