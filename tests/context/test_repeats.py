@@ -86,7 +86,7 @@ async def test_of_a_newer_version_of_what_the_same_call_returned_the_diff_is_sen
         again = await sees(context, "c2", CHANGED, limit=500, path="a")
         title, *hunk = again.split("\n")
         path = re.search(r"To read it whole: Read\(file_path=\"([^\"]+)\"\)\]$", title)
-        assert title.startswith("[Changed since c1: a unified diff from that result to this one, 412 lines. ")
+        assert title.startswith("[Changed since c1: a unified diff from that result to this one, which has 412 lines. ")
         assert hunk[0] == "@@ -198,7 +198,7 @@"
         assert hunk[4:6] == ["-200: a line of the file", "+200: not a line of the file"]
         assert path is not None
@@ -114,6 +114,11 @@ async def test_a_version_is_told_of_the_same_call_alone_and_only_where_the_diff_
         await sees(context, "c6", OTHER, path=long)
         fourth = OTHER.replace("200: A LINE", "200: a line")
         assert await sees(context, "c7", fourth, path=long) == fourth, "no look at something, but a text"
+        many = list(range(1_000))
+        page = "another " + OTHER
+        await sees(context, "c8", page, numbers=many)
+        page = page.replace("200: A", "200: THE")
+        assert await sees(context, "c9", page, numbers=many) == page, "numbers, too"
 
 
 async def test_an_equal_result_is_named_rather_than_an_earlier_version(tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ def test_requests_that_name_no_tools_are_warned_of_once(
         for count in (3, 4):
             assert placeholders(one.rewritten(api, body(count, []))[0])
         assert caplog.text.count("requests without 'tools'") == 1
+        assert "give it a tool that does" in caplog.text, "also to whom a proxy or a transport passes whole requests"
 
 
 @APIS

@@ -42,10 +42,11 @@ from ctxfs.messages.serialize import from_dict
 _K = TypeVar("_K")
 
 _COMPARED = 8
-"""A new result is compared with at most so many of its length: a poll may have had thousands of different ones."""
+"""A new result is compared with at most so many of its length, and so many of the same call: a poll may have had
+thousands of different ones."""
 
 _CALL_CHARS = 2_000
-"""A call whose arguments have more text than this is no look at something that is looked at again."""
+"""A call with longer arguments (as JSON), such as a text to be written, is hardly made twice: it has no versions."""
 
 
 class Transcript:
@@ -178,7 +179,9 @@ class Transcript:
             asked |= {one.id for one in waiting.tool_calls}
         last = self._last_whole(self._results, _length(result.content))
         equal = [item for item in last if item.message.content == result.content]
-        for item in (*equal, *self._last_whole(self._versions, _asked_by(call))):
+        asked_by = _asked_by(call)
+        versions = [] if asked_by is None else self._last_whole(self._versions, asked_by)
+        for item in (*equal, *versions):
             if self._positions[item.id] < seen_up_to and self._is_named(item, asked):
                 return item
         return None
@@ -284,8 +287,9 @@ class Transcript:
             for number, call in enumerate(self.open_calls):  # a history of others may hold a result without its call
                 if call.id == message.tool_call_id:
                     del self.open_calls[number]
-                    if self._tells_repeats:
-                        self._versions.setdefault(_asked_by(call), []).append(item.id)
+                    asked_by = _asked_by(call) if self._tells_repeats else None
+                    if asked_by is not None:
+                        self._versions.setdefault(asked_by, []).append(item.id)
                     break
             self._ephemeral.entered(item, self._position)
             if self._tells_repeats:
@@ -407,11 +411,12 @@ class Transcript:
         self.economy.going_on_from(before.economy, unchanged_tokens=tokens)
 
 
-def _asked_by(call: ToolCall) -> tuple[str, str]:
-    """What is equal for calls that ask for the same: the tool, and its arguments."""
-    if sum(map(len, strings_of(call.arguments))) > _CALL_CHARS:
-        return call.name, f"the call {call.id}"
-    return call.name, json.dumps(call.arguments, sort_keys=True, default=dict)
+def _asked_by(call: ToolCall) -> tuple[str, str] | None:
+    """What is equal for calls that ask for the same: the tool, and its arguments; None: they are too long."""
+    if sum(map(len, strings_of(call.arguments))) > _CALL_CHARS:  # no JSON is made of a large text
+        return None
+    arguments = json.dumps(call.arguments, sort_keys=True, default=dict)
+    return None if len(arguments) > _CALL_CHARS else (call.name, arguments)
 
 
 def _length(content: Content) -> int:

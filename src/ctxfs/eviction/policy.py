@@ -51,7 +51,7 @@ class OffloadPolicy:
     longest digest in a placeholder: content of up to 3,200 tokens gets 200 at most, larger content a sixteenth of its
     tokens; 0 means no digests, also for ``ephemeral=n``.
     ``repeats``: True sends one line instead of a result that equals one which the model has seen and still sees, and a
-    unified diff instead of one that the same call returned before in another version, if the diff is less than half as
+    unified diff instead of one that the same call returned before in another version, if the diff is at most half as
     long; the result is stored first. False, the default, sends it whole.
 
     When the window is full, whole old exchanges go into an archive whatever this says. If the rest still does not fit,

@@ -339,7 +339,8 @@ class History:
             self._warns_of_no_tools = False
             _log.warning(
                 "session %s: something is replaced in requests without 'tools', so it is not known whether the model "
-                "can open it: pass the request's tools to the history too, with those of the history among them",
+                "can open it: give it a tool that does, such as those of the history; where the history is shown the "
+                "messages alone, pass the request's tools to it, too",
                 self.session_id,
             )
         if edits.overflow is not None:
