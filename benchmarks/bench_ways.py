@@ -10,7 +10,6 @@ Python, and not on how busy the machine is: all threads are started before, and 
 calls counts.
 """
 
-import os
 import sys
 import tempfile
 import threading
@@ -23,7 +22,7 @@ import anyio
 import ctxfs
 from ctxfs import Context, History, Part
 from ctxfs.messages import AssistantMessage, ToolMessage, UserMessage
-from ctxfs.storage.threads import STEPPING_THREADS, run_in_steps, run_to_completion
+from ctxfs.storage.threads import STEPPING_THREADS, WORKING_THREADS, run_in_steps, run_to_completion
 from ctxfs.tools import read_tool
 
 HOME = f"{Path(ctxfs.__file__).parent}/"
@@ -93,8 +92,7 @@ def parts(exchanges: int) -> list[Part]:
 
 async def start_threads() -> None:
     """Start all worker threads: one that starts while a way is open is seen, and only a busy machine starts one."""
-    files = min(32, (getattr(os, "process_cpu_count", os.cpu_count)() or 1) + 4)  # as ThreadPoolExecutor counts them
-    for run, threads in (run_to_completion, files), (run_in_steps, STEPPING_THREADS):
+    for run, threads in (run_to_completion, WORKING_THREADS), (run_in_steps, STEPPING_THREADS):
         all_there = threading.Barrier(threads)
         async with anyio.create_task_group() as group:
             for _ in range(threads):

@@ -174,6 +174,27 @@ def test_a_preview_saves_what_it_hides_and_may_be_read_back() -> None:
     assert ledger.open_read_backs.sums == {0: hazard}  # it was counted when it came
 
 
+@pytest.mark.parametrize("were_sent", [True, False])
+def test_a_copy_that_leaves_with_an_item_is_accounted_for_as_if_it_had_been_held(were_sent: bool) -> None:
+    """It is text that stays, for the planner, and smaller from then on."""
+    first, copy = item("a"), item("b")
+
+    def before(second: Candidate | int) -> Ledger:
+        new = [first, second]
+        sent = Ledger().added([1_000, *(new if were_sent else [])]).replied([7])
+        return sent.added([50, *([] if were_sent else new)]).evicted(["a", "b"])
+
+    held = before(copy)
+    saved = copy.tokens - copy.placeholder_tokens
+    told = before(copy.tokens).recounted(
+        [held.total_tokens],
+        freed_tokens=saved if were_sent else 0,
+        freed_new_tokens=0 if were_sent else saved,
+    )
+    assert (told.total_tokens, told.new_tokens) == (held.total_tokens, held.new_tokens)
+    assert (told.gone_tokens, told.gone_new_tokens) == (held.gone_tokens, held.gone_new_tokens)
+
+
 def test_after_a_rewrite_of_the_context_nothing_of_it_is_cached() -> None:
     ledger = later(with_one(item("a")), 60).evicted(["a"])
     calls, saved, spent = ledger.calls, ledger.saved, ledger.spent

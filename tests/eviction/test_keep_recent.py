@@ -219,3 +219,11 @@ def test_it_does_what_the_rule_says(steps: list[tuple[str, str, bool]], keep_a: 
         recent = {p for name, n in keep.items() for p, t, _ in [x for x in live if x[1] == name][-n:]}
         expected = [p for p, t, s in live if t in keep and s and p < seen and p not in recent and p not in gone]
         assert due(value) == [f"call_{p}" for p in expected]
+
+
+def test_what_cannot_shrink_is_not_kept_behind_one_that_waits() -> None:
+    value = ledger(Read=2)
+    for number in range(50):
+        value.entered(result(number, placeholder=None if number else "gone"), number, f"/s/call_{number}")
+    assert len(value._ledger._held["Read"]) == 3  # noqa: SLF001 - what is examined at each plan
+    assert due(value, seen=50) == ["call_0"]

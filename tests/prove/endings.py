@@ -1,6 +1,7 @@
 """Programs that end while they use a session, one process each: how a loop ends, and what its session has afterwards.
 
 ``python endings.py DIRECTORY WAY FIRST NUMBER [broken]`` ends ``NUMBER`` programs and prints what was wrong, as JSON.
+A program that never ends, since an interrupt cut Python's own event loop, is killed; its session is looked at as well.
 """
 
 import asyncio
@@ -250,8 +251,12 @@ def _exit_after(work: Callable[[], None], *, interrupts: int = 3) -> None:
 
 
 @contextmanager
-def _child(work: Callable[[], None]) -> Iterator[int]:
-    """Do ``work`` in a process of its own, and wait for its end; ``work``'s errors end it."""
+def _child(work: Callable[[], None], waited: list[int]) -> Iterator[int]:
+    """Do ``work`` in a process of its own, and wait for its end; ``work``'s errors end it.
+
+    If it never ends, it is killed, and its id is added to ``waited``.
+    """
+    ended_before = len(waited)
     if (child := os.fork()) == 0:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in what it runs in the background
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -259,31 +264,40 @@ def _child(work: Callable[[], None]) -> Iterator[int]:
     try:
         yield child
     finally:
-        alarm = threading.Timer(HANGS_S, os.kill, (child, signal.SIGKILL))
+
+        def kill() -> None:
+            waited.append(child)
+            os.kill(child, signal.SIGKILL)
+
+        alarm = threading.Timer(HANGS_S, kill)
         alarm.start()
         _, status = os.waitpid(child, 0)
         alarm.cancel()
         alarm.join()  # the next fork is that of a process with one thread
-    if status:
+    if status and len(waited) == ended_before:
         raise AssertionError(f"a program ended with the status {status}, which is none of its own")
 
 
-def _one(root: Path, way: str, number: int) -> list[str]:
-    """End one program, and say what is wrong with its session."""
+def _one(root: Path, way: str, number: int, waited: list[int]) -> list[str]:
+    """End one program, and say what is wrong with its session; see ``_child`` for ``waited``."""
     root.mkdir()
     (root / "acknowledged").touch()
     draw = random.Random(-number)
     try:
-        _end(root, way, number, draw)
-        with _child(partial(_look, root)):
+        ended_before = len(waited)
+        _end(root, way, number, draw, waited)
+        for_ever = ["it never ended, though nothing interrupted it"] * (len(waited) - ended_before)
+        with _child(partial(_look, root), looking := list[int]()):
             pass
+        if looking:
+            return ["its session cannot be looked at: that never ends"]
     except AssertionError as error:
         return [str(error)]
-    return list(json.loads((root / "wrong").read_text()))
+    return [*json.loads((root / "wrong").read_text()), *(for_ever if not WAYS[way][2] else ())]
 
 
-def _end(root: Path, way: str, number: int, draw: random.Random) -> None:
-    with _child(partial(_play, root, way, number)) as child:
+def _end(root: Path, way: str, number: int, draw: random.Random, waited: list[int]) -> None:
+    with _child(partial(_play, root, way, number), waited) as child:
         presses = WAYS[way][2]
         if presses:
             until = time.monotonic() + HANGS_S
@@ -304,13 +318,14 @@ def main(directory: str, way: str, first: str, number: str, broken: str = "") ->
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore", ResourceWarning)
     wrong: list[str] = []
+    waited: list[int] = []
     acknowledged = 0
     with listed_tasks() if broken else nullcontext():
         for one in range(int(first), int(first) + int(number)):
             root = Path(directory) / str(one)
-            wrong += [f"{way}, number {one}: {what}" for what in _one(root, way, one)]
+            wrong += [f"{way}, number {one}: {what}" for what in _one(root, way, one, waited)]
             acknowledged += (root / "acknowledged").read_text().count("\n")
-    print(json.dumps({"runs": int(number), "acknowledged": acknowledged, "wrong": wrong}))
+    print(json.dumps({"runs": int(number), "acknowledged": acknowledged, "waited": len(waited), "wrong": wrong}))
 
 
 if __name__ == "__main__":

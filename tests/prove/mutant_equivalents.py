@@ -150,13 +150,6 @@ EQUIVALENT = (
     ),
     Equivalent("messages/names.py", "continue", "continue", ("pass",), "counted already: the loop finds what it found"),
     Equivalent("storage/threads.py", "WAITING_THREADS: Final = 64", "64", ("128", "32"), "only how many work at once"),
-    Equivalent(
-        "storage/threads.py",
-        "thread.shutdown(wait=False)",
-        "thread.shutdown(wait=False)",
-        ("pass",),
-        "the thread ends when nobody has its pool any more",
-    ),
 )
 
 _KNOWN = {(entry.module, entry.line, entry.before, after) for entry in EQUIVALENT for after in entry.after}

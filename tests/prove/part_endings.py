@@ -23,15 +23,23 @@ _AT_ONCE = 100
 """How many programs one process ends: to load what they need costs as much CPU time as some twenty-five endings."""
 
 _CONTROL_RUNS = 20
+
+_MOST_WAITING = 0.01
+"""The share of programs that may wait for ever, since Ctrl-C can cut Python's own event loop."""
+
 _PROGRAM = Path(__file__).with_name("endings.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What came of ending ``runs`` programs, which had been told that ``acknowledged`` items are durable."""
+    """What came of ending ``runs`` programs, which had been told that ``acknowledged`` items are durable.
+
+    ``waited``: how many never ended, and were killed.
+    """
 
     runs: int
     acknowledged: int
+    waited: int
     wrong: list[str]
 
 
@@ -49,7 +57,7 @@ def end(way: str, first: int, runs: int, *, broken: bool = False) -> Ended:
             command, check=False, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths}
         )
     if ran.returncode:
-        return Ended(runs=0, acknowledged=0, wrong=[f"{way}: the programs did not run: {ran.stderr[-500:]}"])
+        return Ended(runs=0, acknowledged=0, waited=0, wrong=[f"{way}: the programs did not run: {ran.stderr[-500:]}"])
     return Ended(**json.loads(ran.stdout))
 
 
@@ -64,16 +72,23 @@ def _run(budget_s: float, state_dir: Path) -> Result:
         if time.monotonic() - started > budget_s:
             break
         way = min(short, key=lambda one: done.get(one, {"runs": 0})["runs"])
-        so_far = done.setdefault(way, {"runs": 0, "acknowledged": 0, "wrong": []})
+        so_far = done.setdefault(way, {"runs": 0, "acknowledged": 0, "waited": 0, "wrong": []})
         ended = end(way, seed + so_far["runs"], _AT_ONCE)
         so_far["runs"] += ended.runs or _RUNS
         so_far["acknowledged"] += ended.acknowledged
+        so_far["waited"] += ended.waited
         so_far["wrong"] += ended.wrong
         file.write_bytes(json_codec.dumps(done))
         print(f"endings: {way}: {so_far['runs']} runs, {len(so_far['wrong'])} violations", flush=True)
     figures = {way: one["runs"] for way, one in done.items()}
     figures["acknowledged"] = sum(one["acknowledged"] for one in done.values())
+    figures["never ended"] = sum(one["waited"] for one in done.values())
     violations = [what for one in done.values() for what in one["wrong"]]
+    violations += [
+        f"{way}: {one['waited']} of {one['runs']} programs never ended"
+        for way, one in done.items()
+        if one["waited"] > max(1, _MOST_WAITING * one["runs"])
+    ]
     control = {
         f"{way}, tasks that the loop lists": bool(end(way, seed, _CONTROL_RUNS, broken=True).wrong)
         for way in ("asyncio.run ends", "all_tasks() are cancelled")

@@ -21,7 +21,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from ctxfs.errors import CtxfsError
 from ctxfs.storage import threads
+from ctxfs.storage.pool import Pool
 from ctxfs.storage.threads import run_to_completion
 from patience import HANGS_S
 from prove.operations import OPERATIONS, Bench, Operation, check, left_behind, try_again
@@ -144,7 +144,7 @@ async def _play(operation: Operation, root: Path, tell: int, go: int) -> None:
         os.write(tell, json.dumps(value).encode() + b"\n")
 
     bench = Bench(root)
-    one = ThreadPoolExecutor(1)
+    one = Pool(1)
     threads._threads = lambda *_: one  # type: ignore[assignment]  # noqa: SLF001 - so that all is done in the traced thread
     await run_to_completion(threading.get_native_id)
     descriptors = _descriptors()

@@ -3,11 +3,13 @@
 import asyncio
 import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
+from types import FrameType
 from typing import Any
 
 import anyio
@@ -380,50 +382,58 @@ def test_an_interrupt_where_uninterrupted_work_ends_on_trio_is_raised_by_itself(
     assert raised.value.__cause__ is failure
 
 
-class _InterruptedOnce(threading.Condition):
-    """Ctrl-C hits the main thread once it has told a waiting thread, before it has taken it off its list."""
+class _AtOneStep:
+    """Ctrl-C hits the main thread at one step of the code that hands work to a thread: a line, or the end of a call.
 
-    is_armed = False
+    ``number``: which step, from 1. ``where``: what it was; None: there were not so many.
+    """
 
-    def notify(self, n: int = 1) -> None:
-        told = self._waiters[0] if self._waiters else None  # type: ignore[attr-defined]
-        super().notify(n)
-        if _InterruptedOnce.is_armed and told is not None and threading.current_thread() is threading.main_thread():
-            _InterruptedOnce.is_armed = False
-            self._waiters.appendleft(told)  # type: ignore[attr-defined]
-            raise KeyboardInterrupt
+    _PLACES = ("ctxfs/storage/", "/threading.py", "/queue.py", "concurrent/futures/")
+
+    def __init__(self, number: int) -> None:
+        self.where: str | None = None
+        self._left = number
+
+    def trace(self, frame: FrameType, event: str, _argument: object) -> "Callable[..., Any] | None":
+        """Be told of a step."""
+        code = frame.f_code
+        if code.co_name == "<genexpr>" or not any(place in code.co_filename for place in self._PLACES):
+            return None  # one may be called to be closed
+        if self.where is None and event in {"line", "return"}:
+            self._left -= 1
+            if not self._left:
+                self.where = f"{code.co_qualname}, {event} {frame.f_lineno}"
+                raise KeyboardInterrupt
+        return self.trace
 
 
-@pytest.mark.parametrize("run", [run_in_steps, run_to_completion])
-def test_an_interrupt_while_work_is_handed_over_does_not_keep_the_next_work_from_its_thread(
-    run: Callable[..., Coroutine[Any, Any, str]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.no_cover  # this is another tracer
+@pytest.mark.parametrize("run", [run_in_steps, run_to_completion, result_of, answer_of])
+def test_wherever_an_interrupt_hits_who_hands_work_over_the_next_work_is_done(
+    run: Callable[..., Coroutine[Any, Any, str]],
 ) -> None:
-    """A queue of Python's own forgets then to wake its thread for what comes next, and its caller waits for ever."""
-    monkeypatch.setattr(threading, "Condition", _InterruptedOnce)
-    threads._threads.cache_clear()  # noqa: SLF001 - new threads, with these conditions
-    said: list[str] = []
+    """A pool that takes locks in Python code keeps one of them then, and its threads wait for ever."""
 
-    @uninterrupted
-    async def work() -> None:
-        said.append(await run(lambda: "done"))
+    async def cut(interrupt: _AtOneStep) -> None:
+        before = sys.gettrace()
+        sys.settrace(interrupt.trace)
+        try:
+            await run(lambda: "cut")
+        finally:
+            sys.settrace(before)
 
-    async def main() -> None:
-        await work()
-        await asyncio.sleep(0.01)  # the thread waits for more
-        _InterruptedOnce.is_armed = True
+    async def again() -> list[str]:
+        return [await run(lambda: "done") for _ in range(2)]
+
+    hit: list[str] = []
+    while not hit or hit[-1]:
+        threads._threads.cache_clear()  # noqa: SLF001 - a thread has to be begun, too
+        interrupt = _AtOneStep(len(hit) + 1)
         with suppress(KeyboardInterrupt):
-            await work()
-        for _ in range(3):
-            await work()
-
-    try:
-        with suppress(KeyboardInterrupt):
-            asyncio.run(asyncio.wait_for(main(), HANGS_S))
-    finally:
-        _InterruptedOnce.is_armed = False
-        monkeypatch.undo()
-        threads._threads.cache_clear()  # noqa: SLF001
-    assert len(said) >= 4
+            asyncio.run(cut(interrupt))
+        assert asyncio.run(asyncio.wait_for(again(), HANGS_S)) == ["done", "done"], interrupt.where
+        hit.append(interrupt.where or "")
+    assert any("submit" in where for where in hit)
 
 
 @pytest.mark.anyio

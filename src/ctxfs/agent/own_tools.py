@@ -8,8 +8,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from anyio import to_thread
-
 from ctxfs.agent.config import AgentConfig
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import Budget
@@ -18,6 +16,7 @@ from ctxfs.messages.base import ChatModel, ToolSchema
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.names import is_compressed
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import Tool
 from ctxfs.tools.materialization import Materialize
@@ -113,7 +112,7 @@ def check_status(status_tokens: int, budget: Budget | None) -> None:
 
 async def warn_of_roots(roots: Sequence[str | Path]) -> None:
     """Warn of each of ``read_roots`` that is no directory now: ``Read`` finds no file in it."""
-    missing = await to_thread.run_sync(lambda: [root for root in roots if not Path(root).is_dir()])
+    missing = await run_in_steps(lambda: [root for root in roots if not Path(root).is_dir()])
     for root in missing:
         warnings.warn(
             f"read_roots has {str(root)!r} in it, which is no directory: Read finds nothing there", stacklevel=3

@@ -332,9 +332,21 @@ class Transcript:
             # The planner knows such a message as text that stays, and of a reply the arguments that could be evicted.
             unchanged = next(n for n, item_id in enumerate(self._items) if item_id in whole)
             self.economy.rebuilt(self._items.values(), unchanged=unchanged)
-        elif self.economy is not None and self.economy.ledger.total_tokens != self.tokens:
-            # A copy of a part that left is replaced with it, and the planner knows a copy as text that stays.
-            self.economy.recounted(self._items.values())
+        elif self.economy is not None:
+            self._copies_left([one for one in items if one.id not in left or not isinstance(one.message, ToolMessage)])
+
+    def _copies_left(self, copies: Sequence[ContextItem]) -> None:
+        """A copy of a part that left is replaced with it, and the planner knows a copy as text that stays.
+
+        ``copies``: the messages with one; a reply may have one beside the call that left.
+        """
+        assert self.economy is not None
+        freed = self.economy.ledger.total_tokens - self.tokens
+        if copies and freed:
+            seen_up_to = -1 if self._last_reply is None else self._last_reply[0]
+            are_new = all(self._positions[item.id] >= seen_up_to for item in copies)
+            new = freed if are_new else 0
+            self.economy.recounted(self._items.values(), freed_tokens=freed - new, freed_new_tokens=new)
 
     def restore(self, item: ContextItem) -> None:
         """Put an item with its content back in place of the evicted one, to stay for a while (``Holds``)."""

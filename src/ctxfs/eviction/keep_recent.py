@@ -104,11 +104,9 @@ class EphemeralLedger:
             return
         held = self._held[tool]
         held[item.id] = _Held(position, item.id, self._candidates.can_leave(item.id))
-        while len(held) > self._keep_recent[tool]:
-            oldest = next(iter(held.values()))
-            if oldest.can_leave:
-                break
-            del held[oldest.item_id]  # beyond the last n, and it cannot shrink: it is not examined again
+        beyond = next(islice(reversed(held.values()), self._keep_recent[tool], None), None)
+        if beyond is not None and not beyond.can_leave:
+            del held[beyond.item_id]  # it is no longer one of the last n, and cannot shrink: it is not examined again
 
     def restored(self, item: ContextItem, position: int) -> None:
         """Take in a result whose content is back at ``position``, its old one; other items change nothing."""

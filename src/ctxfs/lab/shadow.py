@@ -10,7 +10,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -26,6 +25,7 @@ from ctxfs.messages.base import Usage
 from ctxfs.messages.messages import to_plain
 from ctxfs.messages.readable import readable_text
 from ctxfs.session.records import Shadowed
+from ctxfs.storage.pool import Work
 from ctxfs.storage.threads import begin
 from ctxfs.text.jsontext import codec as json_codec
 
@@ -68,7 +68,7 @@ class Sampler:
         self._pricing = Pricing()
         self._draw = random.Random()  # noqa: S311 - which requests are sampled is no secret
         self._lock = threading.Lock()
-        self._running = set[Future[None]]()
+        self._running = set[Work[None]]()
 
     @property
     def spent_usd(self) -> float:
@@ -119,7 +119,7 @@ class Sampler:
             self._running.add(one)
         one.add_done_callback(self._ended)
 
-    def _ended(self, one: Future[None]) -> None:
+    def _ended(self, one: Work[None]) -> None:
         with self._lock:
             self._running.discard(one)
 

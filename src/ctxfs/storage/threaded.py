@@ -8,9 +8,7 @@ What differs from store to store is how long a caller that was cancelled waits:
   end, or before the store is opened again, which does not.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +16,7 @@ from typing import Any, TypeVar
 from ctxfs.errors import ConfigError, OutcomeUnknown, SessionClosed, StorageError, WriteFailed
 from ctxfs.storage.base import DirectoryStore, NewFile, RewritingStore, SharedStore, Store
 from ctxfs.storage.failures import NoAnswer
+from ctxfs.storage.pool import Work
 from ctxfs.storage.threads import StillRunning, answer_of, begin, result_of, run_to_completion
 
 T = TypeVar("T")
@@ -230,7 +229,7 @@ class ThreadedStore:
                 raise _gone(running, writes=writes) from None
 
 
-def _close_late(work: "asyncio.Future[Store] | Future[Store]") -> None:
+def _close_late(work: Work[Store]) -> None:
     """Close a store that was opened after its caller had left."""
     if not work.cancelled() and work.exception() is None:
         begin(work.result().close)

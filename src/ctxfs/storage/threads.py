@@ -12,7 +12,6 @@ threads down would refuse the work, or drop it.
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
 from functools import cache, partial, wraps
@@ -22,6 +21,7 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar, checkpoint_if_cancelled
 
+from ctxfs.storage.pool import Pool, Work
 from ctxfs.storage.task_group import TaskGroup
 from ctxfs.text.steps import Waiting
 
@@ -39,7 +39,10 @@ _safe: ContextVar["asyncio.Task[Any] | None"] = ContextVar("ctxfs_safe", default
 _caller: ContextVar["asyncio.Task[Any] | None"] = ContextVar("ctxfs_caller", default=None)
 """The task that waits for this uninterrupted work."""
 
+WORKING_THREADS: Final = min(32, (os.cpu_count() or 1) + 4)
+"""For reading and writing files: as many as ``ThreadPoolExecutor`` would have."""
 WAITING_THREADS: Final = 64
+"""For work that waits for a server most of the time."""
 STEPPING_THREADS: Final = 40
 """For work that takes long, beside what is read and written meanwhile: as many as anyio has."""
 _waiting: RunVar[anyio.CapacityLimiter] = RunVar("ctxfs_waiting")
@@ -67,10 +70,10 @@ class StillRunning(Exception):
     """A caller that was cancelled does not wait any longer for work in a thread, which goes on by itself.
 
     ``cancelled``: the cancellation, which must be raised; None: the caller's caller was cancelled, and raises it.
-    ``work``: a future of the result.
+    ``work``: what goes on.
     """
 
-    def __init__(self, work: "asyncio.Future[Any] | Future[Any]", cancelled: BaseException | None) -> None:
+    def __init__(self, work: Work[Any], cancelled: BaseException | None) -> None:
         super().__init__("work in a thread goes on by itself")
         self.work = work
         self.cancelled = cancelled
@@ -202,8 +205,7 @@ async def run_in_steps(func: Callable[[], T]) -> T:
         if _is_safe():  # nobody cancels it, and an interrupt must not leave it waiting for ever
             return _result(*await _ended_thread(partial(waiting.run, func), threads=STEPPING_THREADS))
         await checkpoint_if_cancelled()
-        steps = _threads(os.getpid(), STEPPING_THREADS).submit(_called, _with_variables(partial(waiting.run, func)))
-        return await asyncio.wrap_future(steps)
+        return await _left_alone(_begun(partial(waiting.run, func), threads=STEPPING_THREADS))
     finally:
         waiting.end()
 
@@ -248,7 +250,7 @@ async def answer_of(func: Callable[[], T], *, returned: bool = False, patient: b
         left = asyncio.get_running_loop().create_future()
     if not patient and (_leaving.get() if _is_safe() else _is_leaving()):
         _wake(left)
-    work = _threads(os.getpid(), WAITING_THREADS).submit(_called, _with_variables(func))
+    work = _begun(func, threads=WAITING_THREADS)
     cancelled = await _until_done(work, left, leave_s=LEAVE_S)
     if not work.done():
         if cancelled is None and not _is_safe():
@@ -352,14 +354,7 @@ async def _beside_a_watch(work: Callable[[anyio.Event], Awaitable[T]]) -> T:
 
 async def _answer_until_left(func: Callable[[], T], left: anyio.Event) -> T:
     """Run ``func`` in a thread, where no scope interrupts. Raises ``StillRunning`` soon after ``left`` is set."""
-    work: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            work.set_result(func())
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever asks for the result
-            work.set_exception(error)
-
+    work = Work(func)
     async with TaskGroup() as group:
 
         async def leave() -> None:
@@ -368,7 +363,7 @@ async def _answer_until_left(func: Callable[[], T], left: anyio.Event) -> T:
             group.cancel()
 
         group.start_soon(leave)
-        await to_thread.run_sync(run, abandon_on_cancel=True, limiter=_limiter(waits=True))
+        await to_thread.run_sync(work.run, abandon_on_cancel=True, limiter=_limiter(waits=True))
         group.cancel()
     if not work.done():
         raise StillRunning(work, None)
@@ -386,14 +381,14 @@ def _limiter(*, waits: bool) -> anyio.CapacityLimiter | None:
         return limiter
 
 
-async def _ended_thread(func: Callable[[], T], *, threads: int | None) -> tuple[Future[T], BaseException | None]:
+async def _ended_thread(func: Callable[[], T], *, threads: int) -> tuple[Work[T], BaseException | None]:
     """Run ``func`` in a thread to its end, on asyncio; return it, and what hit the caller in the meantime.
 
     An interrupt does not leave here before the thread has ended.
     """
-    work: Future[T] = Future()  # made before the work is handed over, so that an interrupt in between knows of it
+    work = Work(_with_variables(func))  # made before it is handed over, so that an interrupt in between knows of it
     try:
-        _threads(os.getpid(), threads).submit(_run_as, work, _with_variables(func))
+        _threads(os.getpid(), threads).submit(work)
         return work, await _until_one([work], None)
     except (KeyboardInterrupt, SystemExit):
         if not work.cancel():
@@ -401,17 +396,26 @@ async def _ended_thread(func: Callable[[], T], *, threads: int | None) -> tuple[
         raise
     finally:
         if not work.cancel():  # the event loop may have dropped this task
-            wait([work])
+            work.wait()
 
 
-def _run_as(work: "Future[T]", func: Callable[[], T]) -> None:
-    """Run ``func`` unless ``work`` was cancelled, and make its outcome that of ``work``."""
-    if not work.set_running_or_notify_cancel():
-        return
+def _begun(func: Callable[[], T], *, threads: int) -> Work[T]:
+    """Let a thread call ``func``."""
+    work = Work(_with_variables(func))
+    _threads(os.getpid(), threads).submit(work)
+    return work
+
+
+async def _left_alone(work: Work[T]) -> T:
+    """Wait for ``work``, and leave it to itself if the caller is cancelled."""
+    told = [_waker(work, asyncio.get_running_loop())]
     try:
-        work.set_result(_called(func))
-    except BaseException as error:  # noqa: BLE001 - it belongs to whoever asks for the result
-        work.set_exception(error)
+        while not work.done():
+            await _ended(told)
+    except asyncio.CancelledError:
+        work.cancel()
+        raise
+    return work.result()
 
 
 def _with_variables(func: Callable[[], T]) -> Callable[[], T]:
@@ -422,26 +426,18 @@ def _with_variables(func: Callable[[], T]) -> Callable[[], T]:
     return partial(context.run, func)
 
 
-def _called(func: Callable[[], T]) -> T:
-    """Call ``func`` as a coroutine: its ``StopIteration`` becomes a ``RuntimeError``, since no future takes one."""
-    try:
-        return func()
-    except StopIteration as error:
-        raise RuntimeError("work in a thread raised StopIteration") from error
-
-
-def _number(*, waits: bool) -> int | None:
-    """How many threads there may be for such work, on asyncio; None: as many as the machine can use."""
-    return WAITING_THREADS if waits else None
+def _number(*, waits: bool) -> int:
+    """How many threads there may be for such work, on asyncio."""
+    return WAITING_THREADS if waits else WORKING_THREADS
 
 
 @cache
-def _threads(_process: int, number: int | None) -> ThreadPoolExecutor:
-    """Threads of this process: a forked one does not have those of its parent. None: as many as the machine can use."""
-    return ThreadPoolExecutor(number, thread_name_prefix="ctxfs")
+def _threads(_process: int, most: int) -> Pool:
+    """Threads of this process: a forked one does not have those of its parent."""
+    return Pool(most)
 
 
-def _result(work: "Future[T] | asyncio.Future[T | _Exit]", hit: BaseException | None) -> T:
+def _result(work: "Work[T] | asyncio.Future[T | _Exit]", hit: BaseException | None) -> T:
     """The result of ``work``, which has ended; ``hit`` is raised instead, unless a thread's work raised an exit itself.
 
     An exit that a task raised has ended the run of the event loop already, and is not raised a second time.
@@ -464,7 +460,7 @@ def _result(work: "Future[T] | asyncio.Future[T | _Exit]", hit: BaseException | 
     return outcome
 
 
-async def _until_done(work: Future[Any], left: "asyncio.Future[None]", *, leave_s: float) -> BaseException | None:
+async def _until_done(work: Work[Any], left: "asyncio.Future[None]", *, leave_s: float) -> BaseException | None:
     """Wait until ``work`` has ended; return what hit the caller in the meantime, as ``_until_one``.
 
     ``left``: becomes done with the first cancellation of the task, or soon after that of a scope. ``leave_s``: for
@@ -481,7 +477,7 @@ async def _until_done(work: Future[Any], left: "asyncio.Future[None]", *, leave_
 
 
 async def _until_one(
-    waits_for: "Sequence[Future[Any] | asyncio.Future[Any]]", left: "asyncio.Future[None] | None"
+    waits_for: "Sequence[Work[Any] | asyncio.Future[Any]]", left: "asyncio.Future[None] | None"
 ) -> BaseException | None:
     """Wait until one of them is done; return the last cancellation that arrived in the meantime, or the interrupt.
 
@@ -508,19 +504,18 @@ async def _until_one(
     return hit
 
 
-def _waker(work: "Future[Any] | asyncio.Future[Any]", loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Any]":
+def _waker(work: "Work[Any] | asyncio.Future[Any]", loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Any]":
     """What tells the event loop of the end of ``work``, which alone says whether it has ended."""
     if isinstance(work, asyncio.Future):
         return work
-    waker = asyncio.wrap_future(work, loop=loop)
-    waker.add_done_callback(_ignore)
+    waker = loop.create_future()
+
+    def tell(_: Work[Any]) -> None:
+        with suppress(RuntimeError):  # the loop was closed: nobody waits there any more
+            loop.call_soon_threadsafe(_wake, waker)
+
+    work.add_done_callback(tell)
     return waker
-
-
-def _ignore(work: "asyncio.Future[Any]") -> None:
-    """Take note of the error of work that nobody waits for, which asyncio would log."""
-    if not work.cancelled():
-        work.exception()
 
 
 def _wake(waiter: "asyncio.Future[None]") -> None:
@@ -552,12 +547,11 @@ async def _ended(waits_for: "Sequence[asyncio.Future[Any]]") -> None:
             one.remove_done_callback(wake)
 
 
-def begin(func: Callable[[], T]) -> Future[T]:
+def begin(func: Callable[[], T]) -> Work[T]:
     """Start ``func`` in a thread of its own, where it sees the caller's context variables; ``result`` waits for it.
 
     The thread ends with the work: a thread that is kept would be missing in a forked process.
     """
-    thread = ThreadPoolExecutor(1, thread_name_prefix="ctxfs")
-    begun = thread.submit(_with_variables(func))
-    thread.shutdown(wait=False)
-    return begun
+    work = Work(_with_variables(func))
+    Pool(1).submit(work)
+    return work

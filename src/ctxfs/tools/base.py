@@ -6,15 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
-
-import anyio.to_thread
 
 from ctxfs.errors import CtxfsError, StorageError, ToolDefinitionError, ToolError
 from ctxfs.messages.base import ToolSchema
 from ctxfs.messages.items import ContentRange
 from ctxfs.messages.messages import Content, check_content, check_flag
-from ctxfs.storage.threads import uninterrupted
+from ctxfs.storage.threads import run_to_completion, uninterrupted
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.media import image_fault
 from ctxfs.text.utf8 import decoded
@@ -202,7 +201,7 @@ def _result(value: object) -> ToolResult:
 
 @uninterrupted  # the tool has done its work: its result is not lost
 async def _result_in_thread(value: object) -> ToolResult:
-    return await anyio.to_thread.run_sync(_result, value)
+    return await run_to_completion(partial(_result, value))
 
 
 def to_content(value: object) -> Content:

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from anyio import to_thread
 from pydantic import Field
 
 from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.files import Roots
 from ctxfs.tools.paging import MAX_POSITION
@@ -70,11 +70,10 @@ def read_tool(
             return await read_page(scope, item_id, first=offset, limit=limit, char_offset=char_offset)
         base = Path(fs.base)
         allowed = Roots(roots, sessions=base.parent if base.is_absolute() else None)
-        found = await to_thread.run_sync(
+        found = await run_in_steps(
             lambda: allowed.read(
                 file_path, first=offset, limit=limit, max_chars=scope.max_chars, char_offset=char_offset
-            ),
-            abandon_on_cancel=True,
+            )
         )
         if found.image is not None:
             return ToolResult((found.image,))

@@ -8,8 +8,8 @@ import logging
 import secrets
 import socket
 from collections.abc import AsyncIterator, Mapping
-from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from contextvars import Context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,7 @@ from ctxfs.context.history.wire import tools_in
 from ctxfs.errors import BudgetSpent, CtxfsError
 from ctxfs.errors.checks import names_settings
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.pool import Work
 from ctxfs.storage.sessions import SessionStores, is_there
 from ctxfs.storage.threads import begin
 from ctxfs.storage.urls import STORE_IS_ROOT_PATH, stores_at
@@ -140,7 +141,7 @@ class Proxy:
     _pools: dict[tuple[str, ...], Histories] = field(default_factory=dict)
     _client: httpx2.AsyncClient = field(init=False)
     _server: uvicorn.Server = field(init=False)
-    _serving: Future[None] = field(init=False)
+    _serving: Work[None] = field(init=False)
     _port: int = 0
     _rewriting: Rewriting = field(init=False)
 
@@ -171,7 +172,7 @@ class Proxy:
         config.load()  # here, since importing blocks: on files, and on imports in other threads
         self._client = httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False)
         self._server = uvicorn.Server(config)
-        self._serving = begin(partial(self._server.run, [listening]))
+        self._serving = begin(partial(Context().run, self._server.run, [listening]))
         return self
 
     def _reach(self) -> None:

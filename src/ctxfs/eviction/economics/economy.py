@@ -245,9 +245,10 @@ class SessionPricing:
         """The context was rewritten in the middle: it now holds ``items``, of which the first ones are unchanged."""
         self._rebuilt(list(items), self._known(), unchanged)
 
-    def recounted(self, items: Iterable[ContextItem]) -> None:
-        """Something that stays is smaller than it was, such as a copy of an item that left: these are all items now."""
-        self.ledger.recounted(self._parts(items, self._known()))
+    def recounted(self, items: Iterable[ContextItem], *, freed_tokens: int, freed_new_tokens: int) -> None:
+        """What stays is smaller, such as a copy of an item that left: see ``Ledger``; these are all items now."""
+        parts = self._parts(items, self._known())
+        self.ledger.recounted(parts, freed_tokens=freed_tokens, freed_new_tokens=freed_new_tokens)
 
     def _known(self) -> dict[str, Candidate]:
         return {item_id: held.candidate for item_id, held in self.ledger.held.items()}

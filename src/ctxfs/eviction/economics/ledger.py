@@ -261,11 +261,16 @@ class Ledger:
         self._take_back()
         return self
 
-    def recounted(self, parts: Iterable[Candidate | int]) -> Self:
-        """Tokens that stay are fewer than they were: these are all parts as they are now; all else is kept."""
-        new_tokens = self.new_tokens
+    def recounted(self, parts: Iterable[Candidate | int], *, freed_tokens: int, freed_new_tokens: int) -> Self:
+        """Tokens that stay are fewer: by ``freed_tokens`` of what was sent, and by ``freed_new_tokens`` of the rest.
+
+        ``parts``: all of them as they are now; all else is kept.
+        """
+        new_tokens = self.new_tokens - freed_new_tokens
         self._refill(parts)
-        self.new_tokens = min(new_tokens, self.total_tokens)
+        self.new_tokens = min(max(0, new_tokens), self.total_tokens)
+        self.gone_tokens += freed_tokens
+        self.gone_new_tokens += freed_new_tokens
         return self
 
     def lost(self, tokens: int) -> Self:

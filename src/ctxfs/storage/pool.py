@@ -1,0 +1,180 @@
+"""Worker threads that an interrupt of the main thread cannot break.
+
+Ctrl-C is raised in the main thread between any two steps of Python code. ``concurrent.futures`` takes its locks in
+such code: interrupted there, it keeps the lock, and a worker waits for it for ever. What the main thread does here are
+single operations of C (of a ``SimpleQueue``, a list, a dict, a lock of ``_thread``), which have happened or have not.
+"""
+
+import logging
+import os
+import sys
+import threading
+from _thread import allocate_lock, start_new_thread
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+_log = logging.getLogger("ctxfs.storage")
+
+_RUN = "run"
+_CANCELLED = "cancelled"
+
+
+class Work(Generic[T]):
+    """A call that a thread makes, and its outcome."""
+
+    def __init__(self, func: Callable[[], T]) -> None:
+        self._func = func
+        self._decided: dict[str, str] = {}
+        self._value: T | None = None
+        self._error: BaseException | None = None
+        self._has_ended = False
+        self._callbacks: list[Callable[[Work[T]], object]] = []
+
+    def run(self) -> None:
+        """Make the call in this thread, unless it was cancelled; what it raises is its outcome."""
+        if self._decide(_RUN) == _CANCELLED:
+            return
+        try:
+            self._value = self._func()
+        except BaseException as error:  # noqa: BLE001 - it belongs to whoever asks for the result
+            self._error = error
+        del self._func  # what it holds may be large
+        self._has_ended = True
+        self._tell()
+        del self  # an error's traceback holds this frame
+
+    def cancel(self) -> bool:
+        """Prevent the call, and return True, unless a thread makes it already."""
+        if self._decide(_CANCELLED) == _RUN:
+            return False
+        self._tell()
+        return True
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled before a thread began with it."""
+        return self._decided.get("as") == _CANCELLED
+
+    def done(self) -> bool:
+        """Whether it has ended, or was cancelled."""
+        return self._has_ended or self.cancelled()
+
+    def add_done_callback(self, callback: Callable[["Work[T]"], object]) -> None:
+        """Let ``callback`` be called once it is done: in its thread, or here. What it raises is logged."""
+        self._callbacks.append(callback)
+        if self.done():
+            self._tell()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it is done, or for ``timeout_s`` seconds (None: for ever); return whether it is."""
+        gate = allocate_lock()
+        gate.acquire()
+        self.add_done_callback(lambda _: gate.release())
+        gate.acquire(timeout=-1 if timeout_s is None else timeout_s)
+        return self.done()
+
+    def exception(self) -> BaseException | None:
+        """Wait until it is done, and return what it raised. Raises ``CancelledError`` if it was cancelled."""
+        self.wait()
+        if self.cancelled():
+            raise CancelledError
+        return self._error
+
+    def result(self, timeout_s: float | None = None) -> T:
+        """Wait until it is done, and return its result, or raise what it raised.
+
+        Raises ``CancelledError`` if it was cancelled, ``TimeoutError`` after ``timeout_s`` seconds (None: never).
+        """
+        if not self.wait(timeout_s):
+            raise TimeoutError
+        try:
+            if (error := self.exception()) is not None:
+                raise error
+            return cast("T", self._value)
+        finally:
+            error = None
+            del self  # an error's traceback holds this frame
+
+    def _decide(self, decision: str) -> str:
+        """Return what was decided first: ``setdefault`` asks and answers in one step."""
+        return self._decided.setdefault("as", decision)
+
+    def _tell(self) -> None:
+        while self._callbacks:
+            try:
+                callback = self._callbacks.pop()
+            except IndexError:  # the thread and a caller both tell; each callback is taken once
+                return
+            try:
+                callback(self)
+            except Exception:  # noqa: BLE001 - whoever gave it is not here
+                _log.exception("a callback of work in a thread failed")
+
+
+class Pool:
+    """Some ``most`` threads, begun when they are needed; they end when nothing refers to the pool.
+
+    A program that ends waits for the work that it handed over. A forked process has no threads of its parent: it needs
+    a pool of its own.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._works: _Works = SimpleQueue()
+        self._open: list[None] = []  # one for each work that waits or runs
+        self._begun: list[int] = []
+
+    def submit(self, work: Work[Any]) -> None:
+        """Let a thread do ``work``, which waits while all of them are busy.
+
+        Raises ``RuntimeError`` if not even one thread can be begun.
+        """
+        self._open.append(None)
+        if len(self._begun) < min(self._most, len(self._open)):
+            try:
+                self._begun.append(start_new_thread(_serve, (self._works, self._open)))
+            except RuntimeError:  # the system has no more, or the program ends
+                if not self._begun:
+                    raise
+        self._works.put(work)
+        _unended[work] = None
+        if work.done():
+            _unended.pop(work, None)
+
+    def __del__(self) -> None:
+        """Let the threads end after what was handed to them."""
+        if hasattr(self, "_works"):  # an interrupt may have hit the pool as it was made
+            self._works.put(None)
+
+
+_Works = SimpleQueue[Work[Any] | None]
+_unended: dict[Work[Any], None] = {}
+"""What a program that ends waits for."""
+
+
+def _serve(works: _Works, open_works: list[None]) -> None:
+    """Do one work after the other, until there is None, which the other threads of the pool get too."""
+    sys.settrace(threading.gettrace())  # as ``Thread`` does, for debuggers and coverage
+    sys.setprofile(threading.getprofile())
+    while (work := works.get()) is not None:
+        work.run()
+        open_works.pop()
+        _unended.pop(work, None)
+        del work  # its result is not kept until there is more to do
+    works.put(None)
+
+
+def _wait_for_all() -> None:
+    while _unended:
+        for work in list(_unended):
+            work.wait()
+            _unended.pop(work, None)
+
+
+# As ``concurrent.futures`` does: what ``atexit`` registers does not run in the children of ``multiprocessing``.
+threading._register_atexit(_wait_for_all)  # type: ignore[attr-defined] # noqa: SLF001
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unended.clear)
