@@ -361,3 +361,34 @@ def test_a_result_that_was_previewed_says_why(
     lines = explain("last")[1].decode().splitlines()
     assert max(map(len, lines[1:])) <= 80, "only the path of the session may be longer"
     assert f") {why}" in re.sub(r" +", " ", " ".join(lines)), "whole, below the table"
+
+
+@pytest.mark.parametrize(
+    ("models", "said"),
+    [
+        ({"a": 1.0}, "all in tokens as ctxfs counts them: the bills do not show that the provider counts others"),
+        ({"a": 1.7}, "in tokens as the provider bills them: about 1.70 for one of these"),
+        ({"a": 1.7, "b": 1.0}, "in tokens as the provider bills them: by the model 1.00 to 1.70 for one of these"),
+    ],
+)
+def test_it_says_in_which_tokens_its_figures_are(
+    explain: Explain, tmp_path: Path, models: dict[str, float], said: str
+) -> None:
+    """By all models of the session, and not by the last one alone."""
+    parts: list[Part] = []
+    rules: dict[str, Any] = {"keep_recent": {"log": 1}, "pricing": None, "window": None, "preview_above_tokens": None}
+    with History("s", root_path=tmp_path, **rules) as history:
+        for model, factor in models.items():
+            for lines in (100, 400, 50, 500, 150, 300, 80):
+                call_id = f"{model}_{lines}"
+                text = "".join(f"{call_id} {line}: {WORDS}" for line in range(lines))
+                parts.append(Part("reply", "I read it.", len(parts)))
+                parts.append(Part("call", {"lines": lines}, len(parts), call_id, "log"))
+                parts.append(Part("result", text, len(parts), call_id, "log"))
+                counted = history.rewrite(parts).tokens
+                history.replied(Usage(input_tokens=round(factor * counted)), model=model)
+    code, out, err = explain("s")
+    assert code == 0, err
+    assert said in " ".join(out.decode().split())
+    least, most = as_json(explain)["effect"]["billed_per_counted"]
+    assert (least, most) == pytest.approx((min(models.values()), max(models.values())), rel=0.01)

@@ -53,6 +53,19 @@ def test_nothing_is_compared_with_a_session_that_would_not_have_fitted_the_windo
     assert (small.too_long_from, small.evictions, small.saved, small.rewriting, small.net) == (1, 1, 0, 0, 0)
 
 
+def test_what_is_billed_for_a_counted_token_is_told_of_all_models() -> None:
+    assert effect(Account(), RATES).billed_per_counted == (1.0, 1.0)
+    sizes = (1_000, 3_000, 4_000, 9_000, 9_200, 15_000)
+    bills = [
+        CallMade(number=1, usage=Usage(input_tokens=round(size * factor)), model=model, counted_tokens=size)
+        for model, factor, times in (("a", 1.7, 6), ("b", 1.2, 3))  # three prompts do not show what b bills
+        for size in sizes[:times]
+    ]
+    requests = [Call(number=n, end=0, tokens=bill.counted_tokens, bill=bill) for n, bill in enumerate(bills, 1)]
+    found = effect(Account(requests=tuple(requests), calls=tuple(bills)), RATES)
+    assert list(found.billed_per_counted) == pytest.approx([1.0, 1.7], rel=0.001)
+
+
 def test_without_recorded_rules_the_defaults_hold_and_no_model_has_no_dollars() -> None:
     found = effect(costs("nobody-knows"), None)
     assert found.saved == pytest.approx(200)

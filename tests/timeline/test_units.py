@@ -58,9 +58,30 @@ def test_a_line_that_misses_its_points_is_not_believed() -> None:
     assert billed_per_counted(noisy) == 1.0
 
 
-def test_it_is_never_more_than_was_billed_for_a_whole_prompt() -> None:
+def test_where_the_changes_do_not_show_it_no_more_than_half_of_the_prompts_were_billed_counts() -> None:
     assert billed_per_counted([(1_000, 600), (1_050, 640)]) == pytest.approx(0.6)
-    assert billed_per_counted([(1_000, 600), (5_000, 9_000), (5_050, 9_050)]) == pytest.approx(0.6)
+    assert billed_per_counted([(1_000, 600), (5_000, 9_000), (5_050, 9_050)]) == 1.0
+
+
+@pytest.mark.parametrize("first", [(1_000, 800), (200, 110)])
+def test_prose_first_does_not_set_what_the_logs_after_it_are_billed(first: tuple[int, int]) -> None:
+    prompts = [first]
+    for grown in (3_000, 4_500, 2_000, 6_000, 1_500, 2_500):
+        counted, billed_tokens = prompts[-1]
+        prompts.append((counted + grown, billed_tokens + round(1.7 * grown)))
+    assert billed_per_counted(prompts) == pytest.approx(1.7)
+
+
+@pytest.mark.parametrize("at", [0, 20, 39])
+def test_one_short_bill_among_forty_does_not_set_it(at: int) -> None:
+    random = Random(1)
+    sizes = [1_000]
+    for _ in range(39):
+        sizes.append(sizes[-1] + random.choice((300, 800, 2_000, 5_000)))
+    prompts = billed(sizes, 1.7)
+    assert billed_per_counted(prompts) == pytest.approx(1.7, rel=0.001)
+    prompts[at] = (sizes[at], round(0.55 * sizes[at]))
+    assert billed_per_counted(prompts) >= 1.0
 
 
 def cached(prompt: int) -> Usage:
@@ -105,6 +126,19 @@ def test_all_that_was_saved_and_spent_is_in_billed_tokens(factor: float) -> None
     assert found.too_long_from(fits - 10) == 6
     assert found.reading_back(RATES, window_tokens=fits - 10) == 0.0, "both came after the fifth call"
     assert found.rewritten() == plain.rewritten() == [0, 0, 0, 0, 300, 0], "in counted tokens"
+
+
+def test_a_bill_says_how_large_a_prompt_was_with_all_that_is_not_counted() -> None:
+    """As a proxy's last lines have it: of 30,000 tokens, 9,000 are counted, and 2,000 were evicted."""
+
+    def too_long_from(usage: Usage | None, window_tokens: int) -> int | None:
+        bill = None if usage is None else CallMade(number=1, usage=usage, model="m", counted_tokens=9_000)
+        requests = (Call(number=1, end=0, tokens=9_000, evicted=2_000, bill=bill),)
+        return Account(requests=requests, calls=() if bill is None else (bill,)).too_long_from(window_tokens)
+
+    assert (too_long_from(cached(30_000), 32_000), too_long_from(cached(30_000), 31_999)) == (None, 1)
+    for says_nothing in (None, Usage(output_tokens=9), Usage(input_tokens=900)):
+        assert (too_long_from(says_nothing, 11_000), too_long_from(says_nothing, 10_999)) == (None, 1)
 
 
 def test_without_requests_lines_that_were_read_back_are_counted_tokens() -> None:

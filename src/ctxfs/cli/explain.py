@@ -272,7 +272,7 @@ def _summary(explained: Explanation) -> list[str]:
             f"{did.saved:,.0f} uncached input tokens saved since, {did.rewriting:,.0f} spent on rewriting, "
             f"{reading_back}; net {did.net:,.0f}{_dollars(did.net_usd)}"
         )
-        lines.append(_units(did.billed_per_counted))
+        lines.append(_units(*did.billed_per_counted))
     if did.too_long_from is not None:
         paid = "" if billed.usd is None else f"{figures.usd(billed.usd)} paid; "
         lines.append(
@@ -290,14 +290,20 @@ def _summary(explained: Explanation) -> list[str]:
     return lines
 
 
-def _units(billed_per_counted: float) -> str:
-    """In which tokens figures are."""
-    if billed_per_counted == 1.0:
+def _units(least: float, most: float) -> str:
+    """In which tokens figures are, by how many are billed for a counted one."""
+    if least == most == 1.0:
         return "all in tokens as ctxfs counts them: the bills do not show that the provider counts others"
     return (
         "sizes are in tokens as ctxfs counts them; what was saved and spent is in tokens as the provider bills them: "
-        f"about {billed_per_counted:.2f} for one of these"
+        f"{_between(least, most)} for one of these"
     )
+
+
+def _between(least: float, most: float) -> str:
+    if f"{least:.2f}" == f"{most:.2f}":
+        return f"about {most:.2f}"
+    return f"by the model {least:.2f} to {most:.2f}"
 
 
 def _print_shadow(shadowed: Sequence[Shadowed], out: Console) -> None:

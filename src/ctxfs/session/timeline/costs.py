@@ -18,7 +18,7 @@ from ctxfs.session.timeline.cached import Billed, Cached, cached
 from ctxfs.session.timeline.calls import Call
 from ctxfs.session.timeline.changes import ItemChange
 from ctxfs.session.timeline.lives import Lives
-from ctxfs.session.timeline.units import units_by_model
+from ctxfs.session.timeline.units import is_whole, units_by_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +98,16 @@ class Account:
     def too_long_from(self, window_tokens: int) -> int | None:
         """The first call whose request would not have fitted the window without eviction; None: all would have."""
         for call, unit in zip(self.requests, self.units, strict=True):
-            if unit * (call.tokens + call.evicted) > window_tokens:
+            billed = 0 if call.usage is None else call.usage.total_input_tokens
+            # A bill has what is not counted, too.
+            prompt = billed if is_whole(call.tokens, billed) else round(unit * call.tokens)
+            if prompt + round(unit * call.evicted) > window_tokens:
                 return call.number
         return None
 
     @property
     def units(self) -> Sequence[float]:
-        """Of each request, how many tokens its model bills for a counted one; 1.0 where the bills do not say it."""
+        """Of each request, how many tokens its model bills for a counted one: see ``billed_per_counted``."""
         return self._units
 
     def saved(self, rates: Rates = ANTHROPIC_RATES, *, window_tokens: int | None = None) -> float:

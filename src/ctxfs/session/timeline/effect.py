@@ -27,14 +27,14 @@ _MILLION = 1_000_000
 class Effect:
     """What eviction did: how often it happened, and what it saved and cost, in uncached input tokens as billed.
 
-    ``tokens_freed`` is in tokens as ctxfs counts them; ``billed_per_counted``: how many are billed for one of these in
-    the last call, as the session's bills show, and 1.0 where they do not. ``saved``: what the calls since did not have
-    to read. ``rewriting``: what writing the cache again cost. ``reading_back``: what the lines cost that were read
-    back; it and ``read_backs`` are None where they are not recorded, since somebody else owns the messages. ``net`` is
-    what is left of ``saved``. ``net_usd`` None: the prices of the model are not known. ``too_long_from``: the first
-    call whose context would not have fitted the window without eviction; ``saved``, ``rewriting``, ``reading_back`` and
-    ``net`` then count the calls before it only, since the session could not have gone on. None: all calls would have
-    fitted.
+    ``tokens_freed`` is in tokens as ctxfs counts them; ``billed_per_counted``: how many are billed for one of these, as
+    the session's bills show (see the function of that name): the least and the most, as each model has its own.
+    ``saved``: what the calls since did not have to read. ``rewriting``: what writing the cache again cost.
+    ``reading_back``: what the lines cost that were read back; it and ``read_backs`` are None where they are not
+    recorded, since somebody else owns the messages. ``net`` is what is left of ``saved``. ``net_usd`` None: the prices
+    of the model are not known. ``too_long_from``: the first call whose context would not have fitted the window without
+    eviction; ``saved``, ``rewriting``, ``reading_back`` and ``net`` then count the calls before it only, since the
+    session could not have gone on. None: all calls would have fitted.
     """
 
     evictions: int
@@ -46,7 +46,7 @@ class Effect:
     net: float
     net_usd: float | None
     too_long_from: int | None = None
-    billed_per_counted: float = 1.0
+    billed_per_counted: tuple[float, float] = (1.0, 1.0)
 
 
 def effect(costs: Account, rules: EvictionSet | None, *, prices: Prices | None = None) -> Effect:
@@ -76,7 +76,7 @@ def effect(costs: Account, rules: EvictionSet | None, *, prices: Prices | None =
         net=net,
         net_usd=net * listed.input / _MILLION if listed else None,
         too_long_from=costs.too_long_from(window_tokens),
-        billed_per_counted=next(reversed(costs.units), 1.0),
+        billed_per_counted=(min(costs.units, default=1.0), max(costs.units, default=1.0)),
     )
 
 

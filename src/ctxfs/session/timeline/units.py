@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import sqrt
-from statistics import fmean
+from statistics import fmean, median_low
 
 from ctxfs.session.records import CallMade
 
@@ -14,7 +14,7 @@ _SURE_SPREAD_TOKENS = 1_024
 """Changes that are closer together show what a call adds beside its tokens, and not what a token is billed."""
 
 _PLAUSIBLE = (0.5, 3.0)
-"""Outside of these, prompts change by something that is not counted: today's tokenizers bill 0.7 to 2.6 of ours."""
+"""Outside of these, prompts change by something that is not counted: bills were seen of 0.58 (logs) to 2.6 of ours."""
 
 _SURE_ERROR = 0.1
 """The largest standard error of a slope that is believed, as a part of it."""
@@ -32,19 +32,25 @@ def billed_per_counted(prompts: Sequence[tuple[int, int]]) -> float:
     """By the prompts of one model in order, each as counted and as billed; prompts of 0 tokens say nothing.
 
     It is the slope of the line through the changes from prompt to prompt. What every prompt has and is not counted,
-    such as a system prompt, is no change; what each call adds beside its tokens is in the height of the line. Where the
-    changes do not show the slope, a counted token is taken for a billed one. It is never more than was billed for a
-    counted token of any whole prompt, which has more in it. A prompt with less than any tokenizer bills has a bill that
-    lacks something, such as what was cached.
+    such as a system prompt, is no change; what each call adds beside its tokens is in the height of the line.
+
+    Where the changes do not show the slope, it is 1.0, or what half of the whole prompts were billed for a counted
+    token at most, if that is less: they have more in them than what is counted. No single bill decides.
     """
     least, most = _PLAUSIBLE
-    known = [(counted, billed) for counted, billed in prompts if counted > 0 and billed >= least * counted]
-    lowest = min([billed / counted for counted, billed in known], default=1.0)
+    known = [(counted, billed) for counted, billed in prompts if counted > 0 and is_whole(counted, billed)]
+    if not known:
+        return 1.0
     changes = [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(known)]
     slope = _slope(changes)
-    if slope is None or not least <= slope <= most:
-        slope = 1.0
-    return min(lowest, slope)
+    if slope is not None and least <= slope <= most:
+        return slope
+    return min(1.0, median_low([billed / counted for counted, billed in known]))
+
+
+def is_whole(counted: int, billed: int) -> bool:
+    """Whether a bill has all of a prompt: one of less than any tokenizer bills lacks something, as what was cached."""
+    return billed >= _PLAUSIBLE[0] * counted
 
 
 def _slope(points: Sequence[tuple[int, int]]) -> float | None:
