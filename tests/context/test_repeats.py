@@ -86,7 +86,7 @@ async def test_of_a_newer_version_of_what_the_same_call_returned_the_diff_is_sen
         again = await sees(context, "c2", CHANGED, limit=500, path="a")
         title, *hunk = again.split("\n")
         path = re.search(r"To read it whole: Read\(file_path=\"([^\"]+)\"\)\]$", title)
-        assert title.startswith("[Changed since c1: a unified diff from that result to this one, which has 412 lines. ")
+        assert title.startswith("[Changed since c1: a unified diff from that result to this one, 412 lines. ")
         assert hunk[0] == "@@ -198,7 +198,7 @@"
         assert hunk[4:6] == ["-200: a line of the file", "+200: not a line of the file"]
         assert path is not None

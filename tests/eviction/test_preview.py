@@ -129,7 +129,7 @@ def told(text: str, before: Content, *, rule: PreviewRule = RULE) -> str:
 def test_of_a_newer_version_the_diff_is_sent_where_it_is_short() -> None:
     changed = TEXT.replace("line 500 of", "the line 500 of")
     title, *hunk = told(changed, TEXT).split("\n")
-    what = "a unified diff from that result to this one, which has 1,000 lines"
+    what = "a unified diff from that result to this one, 1,000 lines"
     assert title == f'[Changed since c0: {what}. To read it whole: Read(file_path="/s/c1.json")]'
     assert hunk[0] == "@@ -498,7 +498,7 @@"
     assert told(changed, ({"type": "text", "text": TEXT},))

@@ -117,7 +117,7 @@ def render_repeat(call_id: str, lines: int, way: str) -> str:
 
 def render_changed(call_id: str, lines: int, way: str, diff: str) -> str:
     """What is sent of a result that is a newer version of that of ``call_id``; ``diff``: from that one to this one."""
-    what = f"a unified diff from that result to this one, which has {plural(lines, 'line')}"
+    what = f"a unified diff from that result to this one, {plural(lines, 'line')}"
     title = f"[Changed since {call_id}: {what}. To read it whole: {way}]"
     return f"{title}\n{diff}"
 
