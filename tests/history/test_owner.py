@@ -8,7 +8,9 @@ import anyio
 import pytest
 
 from ctxfs.agent import Agent, AgentConfig
+from ctxfs.cli.app import run
 from ctxfs.context.context import Context
+from ctxfs.context.history.files import SessionFiles
 from ctxfs.context.history.history import History
 from ctxfs.context.history.parts import Part
 from ctxfs.context.history.pool import Histories
@@ -84,7 +86,9 @@ def test_a_context_and_an_agent_refuse_the_session_of_a_history(tmp_path: Path, 
     write(tmp_path)
     before = journal(tmp_path)
     (session_id,) = [found.name for found in tmp_path.iterdir() if found.is_dir()]
-    what_to_do = f"Continue it there, or as History\\('{session_id}'\\); a Context or an Agent needs another session_id"
+    what_to_do = (
+        f"Continue it there, or as History\\('{session_id}'\\) with the same root_path; a Context or an Agent needs "
+    )
     with pytest.raises(ConfigError, match=what_to_do):
         anyio.run(Context(session_id, root_path=tmp_path).open)
     agent = Agent(ScriptedModel(["fine"]), config=AgentConfig(session_id=session_id, offload_root_path=tmp_path))
@@ -136,3 +140,58 @@ def test_a_history_notices_that_a_context_took_its_empty_session(tmp_path: Path)
         history.arrive(BIG, tool="Read", call_id="c1")
     assert journal(tmp_path) == before
     history.close()
+
+
+@pytest.mark.parametrize("command", [("mcp", "wrap"), ("proxy",)])
+@pytest.mark.parametrize("named", ["s", "last"])
+def test_a_command_that_keeps_results_says_which_option_to_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...], named: str
+) -> None:
+    by_context(tmp_path)
+    before = journal(tmp_path)
+    assert run([*command, "--root", str(tmp_path), "--session", named, "--", "true"]) == 2
+    assert "a Context or an Agent wrote: give another --session, or none" in capsys.readouterr().err
+    assert journal(tmp_path) == before
+
+
+@pytest.mark.parametrize("error", [None, KeyError("of the block")])
+def test_bills_of_a_session_that_a_context_took_are_logged_when_it_is_closed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception | None
+) -> None:
+    """An error of closing would hide that of the block."""
+
+    def use() -> None:
+        with History("s", root_path=tmp_path, **KEEP_ONE) as history:
+            history.rewrite([])
+            history.replied(Usage(input_tokens=9, output_tokens=1), model="m")
+            by_context(tmp_path)
+            if error is not None:
+                raise error
+
+    if error is None:
+        use()
+    else:
+        with pytest.raises(KeyError, match="of the block"):
+            use()
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "has messages of its own" in warning
+    assert "bills are lost: 1" in warning
+    by_context(tmp_path)  # nothing holds it
+
+
+def test_bills_that_are_due_just_when_a_context_took_the_session_are_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    history = History("s", root_path=tmp_path, **KEEP_ONE)
+    history.rewrite([])
+    usage = Usage(input_tokens=9, output_tokens=1)
+    for _ in range(9):
+        history.replied(usage, model="m")
+    by_context(tmp_path)
+    before = journal(tmp_path)
+    monkeypatch.setattr(SessionFiles, "catch_up", lambda _: False)  # it came between the look and the write
+    history.replied(usage, model="m")
+    assert "has messages of its own" in caplog.text
+    history.close()
+    assert "bills are lost: 10" in caplog.text
+    assert journal(tmp_path) == before

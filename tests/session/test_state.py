@@ -254,6 +254,9 @@ ADDED = ItemAdded(item=make_item("msg_001", UserMessage("hello")))
         ([PartsNoted(tokens={"0" * 16: 9})], False, True),
         ([PartsNoted(sources={"0" * 64: ["c1", 1, 2]})], False, True),
         ([DECIDED, ADDED], True, True),  # both wrote it, as earlier versions let them
+        ([PartsNoted(tokens={"0" * 16: 9}), ADDED], True, True),
+        ([PartsNoted(sources={"0" * 64: ["c1", 1, 2]}), ADDED], True, True),
+        ([BILL, ADDED], True, False),
     ],
 )
 def test_who_may_go_on_with_a_session(records: list[Record], context: bool, history: bool) -> None:

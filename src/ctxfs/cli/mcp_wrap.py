@@ -16,7 +16,7 @@ from ctxfs.adapters.serve.wrap import Line, Upstream, Wrapper, relay
 from ctxfs.adapters.serve.wrapped_program import lines_of, program, standard_input
 from ctxfs.cli.mcp import tell_a_person
 from ctxfs.cli.options import PreviewAbove, Query, Root, StoreUrl
-from ctxfs.cli.session import find_session, sessions_at, stores_of
+from ctxfs.cli.session import find_history_session, sessions_at, stores_of
 from ctxfs.context.history.history import History
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
@@ -85,9 +85,8 @@ def wrap(
             session_id, root_path=stores, preview_above_tokens=preview_above_tokens or None, read_tool="context_read"
         )
 
-    chosen = anyio.run(find_session, place, session) if session == "last" else session
-    if chosen is not None:
-        history_in(chosen).close()  # refuses an id that cannot be one, before the server is started
+    # Here, so that a session that cannot be used is refused before the server is started.
+    chosen = None if session is None else anyio.run(find_history_session, place, session)
     wrapper = Wrapper(history_in, server=[str(Path.cwd()), *(command or [str(url)])], session_id=chosen, query=query)
     upstream = program(command) if command else _reached(str(url), headers)
     tell_a_person()

@@ -16,7 +16,7 @@ from ctxfs.adapters.serve.programs import program_of, told
 from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import STORE_VARIABLE, PreviewAbove, Root, StoreUrl
-from ctxfs.cli.session import find_session, sessions_at, stores_of
+from ctxfs.cli.session import find_history_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
@@ -167,7 +167,7 @@ def proxy(
         stores_of(place),
         settings,
         {name: checked_url(url) for name, url in given.items() if url is not None},
-        anyio.run(find_session, place, session) if session == "last" else session,
+        None if session is None else anyio.run(find_history_session, place, session),
         one_session=session is not None,
         reading_turns=reading_turns,
         shadow=beside_it,

@@ -15,6 +15,7 @@ from ctxfs.session.archive_reading import archived
 from ctxfs.session.entries import Entry, entries, entry_of, inline_content
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.listing.summary import changed_at
+from ctxfs.session.owner import check_owner
 from ctxfs.storage.base import is_hidden
 from ctxfs.storage.forgotten import forgotten_ids, forgotten_under
 from ctxfs.storage.likely import likely_session, likely_session_under
@@ -111,6 +112,23 @@ async def find_session(root: SessionsAt, given: str) -> str:
     if matching or given == _LAST:
         return _only(given, matching, SessionNotFound(given, root.url), "sessions")
     raise SessionNotFound(given, root.url, meant=likely_session(given, ids))
+
+
+async def find_history_session(root: SessionsAt, given: str) -> str:
+    """The id that ``--session`` gives for what a program's requests or results leave: "last", or one that may be new.
+
+    Raises ``ConfigError`` if a Context or an Agent has its messages there.
+    """
+    if given == _LAST:
+        given = await find_session(root, given)
+    with suppress(SessionNotFound):
+        async with open_known_session(root, given) as fs:
+            try:
+                check_owner(given, fs.state, "History")
+            except ConfigError as error:
+                what = f"session {given!r} has messages of its own, which a Context or an Agent wrote"
+                raise ConfigError(f"{what}: give another --session, or none") from error
+    return given
 
 
 @contextmanager

@@ -185,7 +185,8 @@ class History:
     def close(self) -> None:
         """Record the pending bills, and close all handles; idempotent. The next use opens the session again.
 
-        A history that is never closed loses only pending bills: nine at most, since the tenth writes them all.
+        A history that is never closed loses only pending bills: nine at most, since the tenth writes them all. If a
+        Context has made the session its own meanwhile, they are lost, which is logged.
 
         Raises:
             StorageError: the bills could not be written.
