@@ -10,6 +10,7 @@ What differs from store to store is how long a caller that was cancelled waits:
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -177,7 +178,7 @@ class ThreadedStore:
         opened = self._open_store()
         if self._is_left:
             raise OutcomeUnknown("the last change", "the caller of an earlier change was cancelled before its answer")
-        return await self._done(lambda: work(opened))
+        return await self._done(partial(work, opened))
 
     # ---- reading
 
@@ -188,7 +189,7 @@ class ThreadedStore:
 
     async def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """Read up to ``length`` bytes (None: all) from ``offset``; short at the end."""
-        return await self._read(lambda store: store.read(name, offset, length))
+        return await self._done(partial(self._open_store().read, name, offset, length), writes=False)
 
     def pieces(self, name: str, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
         """Yield the bytes of each span. To be iterated in a worker thread."""
@@ -197,23 +198,20 @@ class ThreadedStore:
 
     async def size(self, name: str) -> int:
         """Return a file's size in bytes."""
-        return await self._read(lambda store: store.size(name))
+        return await self._done(partial(self._open_store().size, name), writes=False)
 
     async def names(self, prefix: str = "") -> list[str]:
         """List the names that start with ``prefix``, sorted."""
-        return await self._read(lambda store: store.names(prefix))
+        return await self._done(partial(self._open_store().names, prefix), writes=False)
 
     async def read_log(self, offset: int = 0) -> bytes:
         """Read the log from ``offset`` (bytes) on."""
-        return await self._read(lambda store: store.read_log(offset))
+        return await self._done(partial(self._open_store().read_log, offset), writes=False)
 
     async def has_orphans(self) -> bool:
         """Whether writers that were killed left contents that no commit names."""
-        return await self._read(lambda store: isinstance(store, SharedStore) and store.has_orphans())
-
-    async def _read(self, work: Callable[[Store], T]) -> T:
         opened = self._open_store()
-        return await self._done(lambda: work(opened), writes=False)
+        return isinstance(opened, SharedStore) and await self._done(opened.has_orphans, writes=False)
 
     # ---- in a worker thread
 
