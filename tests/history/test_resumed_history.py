@@ -37,6 +37,7 @@ class Server:
     root: Path
     resumes: bool
     settings: dict[str, Any] = field(default_factory=dict)
+    copies: bool = False
     parts: list[Part] = field(default_factory=lambda: [Part("user", "go " * 20_000, "u")])
     evicted: list[Evicted] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
@@ -81,6 +82,12 @@ class Server:
             arguments["text"] = text
             text = "ok"
         call_id = f"c{number}"
+        if self.copies:  # calls that have no ids, of which two may be equal
+            call_id = ""
+            arguments["n"] = 0
+            if tool == "Bash":
+                text = f"{number // 3} is printed again\n" * lines
+            self.parts.append(Part("call", arguments, ("copy", number), call_id, tool))
         self.parts.append(Part("call", arguments, ("c", number), call_id, tool))
         if "materialize" in self.settings:
             text = str(self.history.arrive(text, tool=tool, call_id=call_id))
@@ -94,16 +101,22 @@ class Server:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("seed", "keeps", "settings"),
+    ("seed", "keeps", "settings", "copies"),
     [
-        (0, False, {}),
-        (1, True, {}),
-        (2, False, {"keep_recent": {"Bash": 3}}),
-        (3, True, {"materialize": Materialize()}),
+        (0, False, {}, False),
+        (1, True, {}, False),
+        (2, False, {"keep_recent": {"Bash": 3}}, False),
+        (3, True, {"materialize": Materialize()}, False),
+        (4, False, {"pricing": pricing_on(lambda: 0.0, parameters=EvictionParameters(max_loss=5.0))}, True),
     ],
 )
-def test_it_plans_as_one_that_goes_on(tmp_path: Path, seed: int, keeps: bool, settings: dict[str, Any]) -> None:
-    servers = [Server(tmp_path / name, resumes, settings) for name, resumes in (("one", False), ("two", True))]
+def test_it_plans_as_one_that_goes_on(
+    tmp_path: Path, seed: int, keeps: bool, settings: dict[str, Any], copies: bool
+) -> None:
+    servers = [
+        Server(tmp_path / "one", resumes=False, settings=settings, copies=copies),
+        Server(tmp_path / "two", resumes=True, settings=settings, copies=copies),
+    ]
     for server in servers:
         draw = random.Random(seed)
         for number in range(CALLS):
