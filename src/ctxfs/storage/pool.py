@@ -51,6 +51,7 @@ class Work(Generic[T]):
         """Prevent the call, and return True, unless a thread makes it already."""
         if self._decide(_CANCELLED) == _RUN:
             return False
+        self._has_ended = True
         self._tell()
         return True
 
@@ -60,21 +61,23 @@ class Work(Generic[T]):
 
     def done(self) -> bool:
         """Whether it has ended, or was cancelled."""
-        return self._has_ended or self.cancelled()
+        return self._has_ended
 
     def add_done_callback(self, callback: Callable[["Work[T]"], object]) -> None:
         """Let ``callback`` be called once it is done: in its thread, or here. What it raises is logged."""
         self._callbacks.append(callback)
-        if self.done():
+        if self._has_ended:
             self._tell()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is done, or for ``timeout_s`` seconds (None: for ever); return whether it is."""
+        if self._has_ended:
+            return True
         gate = allocate_lock()
         gate.acquire()
         self.add_done_callback(lambda _: gate.release())
         gate.acquire(timeout=-1 if timeout_s is None else timeout_s)
-        return self.done()
+        return self._has_ended
 
     def exception(self) -> BaseException | None:
         """Wait until it is done, and return what it raised. Raises ``CancelledError`` if it was cancelled."""

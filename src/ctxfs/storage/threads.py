@@ -395,7 +395,7 @@ async def _ended_thread(func: Callable[[], T], *, threads: int) -> tuple[Work[T]
             await _until_one([work], None)
         raise
     finally:
-        if not work.cancel():  # the event loop may have dropped this task
+        if not work.done() and not work.cancel():  # the event loop may have dropped this task
             work.wait()
 
 
