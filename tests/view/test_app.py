@@ -189,7 +189,7 @@ def test_the_charts_data_are_columns(url: str) -> None:
     lanes = {lane["name"]: lane for lane in data["lanes"]}
     assert sum(lanes["evicted"]["counts"]) == 21, "as many as the headline says"
     assert len(lanes["evicted"]["counts"]) == len(set(lanes["evicted"]["calls"])) < 21
-    assert data["too_long_from"] == 11
+    assert data["too_long_from"] == 14
     assert data["calls"] == list(range(1, 31))
     assert data["bills"]["usd"]
     assert {len(layer["tokens"]) for layer in data["layers"]} == {30}

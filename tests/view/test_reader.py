@@ -111,7 +111,7 @@ def test_words_and_lines_are_explained_where_they_stand(browser: Browser, url: s
         expect(page.locator("#facts dfn")).to_have_text(["Evicted", "Read back", "Without eviction"])
         dashed = page.locator(".legend span", has=page.locator("i.dashed"))
         expect(dashed).to_have_text(["window 36k", "without eviction, estimated"])
-        expect(page.locator("#facts dl")).to_contain_text("would not have fitted from call 11 on")
+        expect(page.locator("#facts dl")).to_contain_text("would not have fitted from call 14 on")
         page.goto(f"{url}session/hostile")  # which would have fitted its window: so it says what that would have cost
         expect(page.locator("#facts dl")).to_contain_text("Without eviction")
         expect(page.locator("#facts dl")).not_to_contain_text("fitted")
