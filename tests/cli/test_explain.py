@@ -95,7 +95,7 @@ def test_it_tells_why_each_item_left_or_stays(explain: Explain, tmp_path: Path) 
     assert all(item["why"].startswith("stays: ") for item in items.values() if item["place"] == "context")
     text = explain("last")[1].decode()
     assert "bash keeps its last 1 (setting: keep_recent)" in text
-    assert re.search(r"call_3 +bash +[\d,]+ +[\d,]+ +3  bash keeps its last 1", text)
+    assert re.search(r"call_3 +bash +[\d,]+ +[\d,]+ +5  bash keeps its last 1", text), "it left before call 5"
 
 
 def test_of_one_item_it_says_what_its_eviction_saved_and_cost(explain: Explain, tmp_path: Path) -> None:
@@ -106,14 +106,82 @@ def test_of_one_item_it_says_what_its_eviction_saved_and_cost(explain: Explain, 
     told = {item["item_id"]: item for item in as_json(explain)["items"]}
     gone = told["call_3"]
     text = explain("last", "call_3")[1].decode()
-    assert f"3 calls since then would each have carried {gone['tokens_freed']:,} tokens more" in text
-    assert f"saved about the price of {gone['saved']:,.0f} uncached input tokens" in text
-    assert f"about {gone['rewriting']:,.0f} input tokens" in text
+    without = f"since then: 3 calls without its {gone['tokens_freed']:,} tokens saved about {gone['saved']:,.0f} input"
+    assert without in text
+    assert f"caching again what followed it: about {gone['rewriting']:,.0f}" in text
+    assert "why before call" not in text, "keep_recent compares no costs"
     assert re.search(r"read back since then: never; expected of such an item in as many calls: \d\.\d times", text)
     stays = explain("last", "call_7")[1].decode()
     assert f"keeping it costs about {told['call_7']['rent']:,.0f} input tokens" in stays
     assert re.search(r"would cost about [\d,]+", stays)
     assert "keeping it" not in explain("last", "msg_001")[1].decode()
+
+
+def test_of_an_item_that_left_by_its_price_it_says_why_and_why_then_with_the_figures(
+    explain: Explain, tmp_path: Path
+) -> None:
+    """A stranger is to understand an eviction from this alone: what was compared, and what the item waited for."""
+
+    async def session() -> None:
+        async with Context(root_path=tmp_path, pricing=EvictionPricing(), window=None, model=MODEL) as context:
+            await context.add({"role": "user", "content": "do it"})
+            for number in range(16):
+                await turn(context, number, "look", f"{number} word " * (1_500 if number % 7 == 0 else 150), {})
+
+    anyio.run(session)
+    gone = [item for item in as_json(explain)["items"] if item["weighed"]]
+    reasons = {item["why"] for item in gone}
+    assert len(reasons) == 2, reasons
+    for item in gone:
+        weighed = item["weighed"]
+        text = " ".join(explain("last", item["item_id"])[1].decode().split())
+        back = weighed["read_backs"] * weighed["read_back"]
+        assert weighed["keeping"] > back, "that is why"
+        assert f"would cost about {weighed['keeping']:,.0f} input tokens, {weighed['rent']:,.0f} for each call" in text
+        assert f"reading back would cost about {back:,.0f}: {weighed['read_backs']:.2g} times" in text
+        assert f"each for about {weighed['read_back']:,.0f}" in text
+        assert f"why before call {item['left_after_reply'] + 1}: " in text
+        assert "and 3% of what the session had cost (max_loss)" in text
+        assert "an input token counts 0.1 if it is read from the prompt cache, and 1.25 if written" in text
+        if "had cost as much" in item["why"]:
+            assert f"from about call {weighed['dearer_from_call']} on" in text
+            assert f"what follows, about {weighed['rewriting']:,.0f} input tokens" in text
+        else:
+            assert "only the reply to it followed" in text
+
+
+def test_a_preview_is_one_wherever_it_is_named(explain: Explain, tmp_path: Path) -> None:
+    async def session() -> None:
+        async with Context(root_path=tmp_path, pricing=None) as context:
+            await context.add({"role": "user", "content": "do it"})
+            await turn(context, 1, "look", WORDS * 20_000, {})
+
+    anyio.run(session)
+    for arguments in (["last", "call_1"], ["last", "--changes"]):
+        text = explain(*arguments)[1].decode()
+        assert re.search(r"call_1 +previewed +2 ", text), text
+        assert "evicted" not in text
+
+
+def test_nothing_goes_next_where_the_requests_have_no_tool_that_reads(explain: Explain, tmp_path: Path) -> None:
+    """So does the session itself: see ``LiveTranscript.why_unread``."""
+
+    async def session() -> None:
+        async with Context("s", root_path=tmp_path, pricing=None) as context:
+            context.tools = [{"name": "bash", "description": "", "input_schema": {"type": "object"}}]
+            await context.add({"role": "user", "content": "do it"})
+            for number in range(2, 12):
+                await turn(context, number, "bash", f"{number} {WORDS}" * 300, {"command": "ls"})
+            await context.add({"role": "assistant", "content": "done"})
+        async with Context("s", root_path=tmp_path, pricing=EvictionPricing()):
+            pass
+
+    anyio.run(session)
+    told = as_json(explain)
+    assert told["next"] == []
+    would = [item["why"] for item in told["items"] if item["why"].startswith("stays until the window is full")]
+    assert set(would) == {"stays until the window is full: of the tools, none is named 'Read'"}
+    assert "evicted next: nothing" in explain("last")[1].decode()
 
 
 def test_it_knows_the_rules_that_the_session_was_opened_with(explain: Explain, tmp_path: Path) -> None:
@@ -229,7 +297,8 @@ def test_what_goes_next_is_what_a_session_that_goes_on_would_do(explain: Explain
     assert len(expected) >= 4
     assert [tuple(step.values()) for step in told["next"]] == expected
     why = {item["item_id"]: item["why"] for item in told["items"]}
-    assert {v.item_id: str(v.why) for v in decisions}.items() <= why.items()
+    said = {v.item_id: str(v.why).replace("evicted: ", "evicted next: ") for v in decisions}
+    assert said.items() <= why.items()
     assert "evicted next: " in explain("last")[1].decode()
 
 

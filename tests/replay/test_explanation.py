@@ -10,7 +10,9 @@ from ctxfs import Context, ContextFileSystem, ItemType
 from ctxfs.errors import SessionClosed
 from ctxfs.eviction import EvictionPricing
 from ctxfs.eviction.economics.features import ItemKind
+from ctxfs.eviction.economics.ledger import read_backs_in
 from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.plans import EvictionDecision
 from ctxfs.lab import ExplainedItem, Explanation, explain
 from ctxfs.messages import ContentRange, Layout, Prices, Usage
 from ctxfs.messages.rates import planning_prices
@@ -180,6 +182,32 @@ async def test_it_says_what_was_expected_of_an_item_that_left_by_its_price(tmp_p
     gone = after["call_0"]
     assert gone.replies_since == 1
     assert gone.read_backs_expected == _expected(ItemKind.FILE, gone)
+
+
+async def test_what_was_compared_is_what_the_planner_had_compared(tmp_path: Path) -> None:
+    """The figures come from the journal alone, and are those of the planner before the request that evicted."""
+    planned: dict[str, EvictionDecision] = {}
+    async with Context(
+        root_path=tmp_path, pricing=EvictionPricing(), window=None, model="claude-sonnet-4-5"
+    ) as context:
+        await context.add({"role": "user", "content": "go"})
+        for number in range(25):
+            await context.add({"role": "assistant", "content": [_call(f"call_{number}", "look")]})
+            text = f"{number} word " * (1_500 if number % 7 == 0 else 150)
+            await context.add({"role": "user", "content": [_result(f"call_{number}", text)]})
+            planned.update({decision.item_id: decision for decision in context.decisions()})
+            await context.messages()
+        await context.add({"role": "assistant", "content": "done"})
+        explained = await explain(context.fs)
+    gone = [item for item in explained.items if item.weighed is not None]
+    assert len(gone) > 20
+    for item in gone:
+        assert item.weighed is not None
+        decision = planned[item.item_id]
+        hazard_and_price = decision.risk * decision.age_calls
+        read_backs = read_backs_in(round(decision.age_calls), int(item.weighed["calls"]))
+        assert item.weighed["rent"] == pytest.approx(decision.rent)
+        assert item.weighed["read_backs"] * item.weighed["read_back"] == pytest.approx(hazard_and_price * read_backs)
 
 
 async def test_the_read_backs_of_a_result_are_unknown_if_its_call_is_in_a_file(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from ctxfs.cli.columns import print_columns
 from ctxfs.cli.output import ALL_COLUMNS, Reasons, console, item_names, print_json, tokens
 from ctxfs.cli.session import find_entry
+from ctxfs.eviction.preview import PREVIEWED
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.timeline.changes import ItemChange, change_id
 from ctxfs.session.timeline.reading import read_timeline
@@ -61,7 +62,7 @@ def print_changes(changes: Sequence[ItemChange], item_ids: Iterable[str], undone
     for change in changes:
         cells = {
             "item": names[change.item_id],
-            "what": change.what,
+            "what": "previewed" if change.reason.startswith(PREVIEWED) else change.what,
             "before call": tokens(change.after_call + 1),
             "tokens": f"{change.tokens_before:,} -> {change.tokens_after:,}",
             "undo by": "(undone)" if change.change in undone else change.change or "",

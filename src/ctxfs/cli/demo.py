@@ -32,6 +32,7 @@ from ctxfs.cli.output import console, print_json
 from ctxfs.errors import OutcomeUnknown, StorageError, Unrecorded
 from ctxfs.eviction.events import Evicted, OffloadFailed, RecordFailed
 from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.eviction.preview import PREVIEWED
 from ctxfs.messages.messages import ToolCall
 from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.paid import Paid
@@ -253,7 +254,7 @@ def _worth_showing(calls: Sequence[Call]) -> list[Call]:
 
 
 def _is_preview(event: Evicted) -> bool:
-    return event.reason.startswith("previewed")
+    return event.reason.startswith(PREVIEWED)
 
 
 def _table(calls: Sequence[Call]) -> Text:

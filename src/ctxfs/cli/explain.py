@@ -18,12 +18,14 @@ from ctxfs.cli.options import AsJson, Root, StoreUrl
 from ctxfs.cli.output import ALL_COLUMNS, Reasons, console, item_names, print_json, print_line, tokens
 from ctxfs.cli.session import SessionsAt, open_session, session_or_file, sessions_at
 from ctxfs.errors import ConfigError
+from ctxfs.eviction.economics.plans import Why
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.lab.replay import explanation
 from ctxfs.lab.replay.answer import LIMITS, answer
 from ctxfs.lab.replay.explanation import ExplainedItem, Explanation
 from ctxfs.lab.replay.recorded import RecordedSession, explain_recording
 from ctxfs.lab.shadow import COLUMNS, shadow_figures
+from ctxfs.messages.rates import Rates
 from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Shadowed
@@ -160,26 +162,25 @@ async def _explain_item(fs: ContextFileSystem, explained: Explanation, given: st
         return
     out = console()
     if found is not None:
-        print_line(_headline(found, is_next=is_next), style="bold")
-        for line in _figures(found):
+        print_line(_headline(found), style="bold")
+        for line in _figures(found, explained):
             out.print(for_terminal(line))
     print_changes(without_settled(fs, changes, undone), fs.state.ids, undone)
 
 
-def _headline(item: ExplainedItem, *, is_next: bool) -> str:
+def _headline(item: ExplainedItem) -> str:
     """Where an item is, its size, and why."""
     name = item.tool_name or item.item_type or ""
     size = f"{item.tokens:,} tokens"
     if item.content_tokens is not None and item.place != "context":
         size = f"{size} of {item.content_tokens:,}"
-    following = "; it is evicted next" if is_next else ""
-    return f"{item.item_id}  {name}, {item.place}, {size}: {item.why}{following}"
+    return f"{item.item_id}  {name}, {item.place}, {size}: {item.why}"
 
 
-def _figures(item: ExplainedItem) -> list[str]:
+def _figures(item: ExplainedItem, explained: Explanation) -> list[str]:
     """What an item's eviction saved and cost, or what keeping it costs and its absence would."""
     if item.tokens_freed is not None:
-        return _since_it_left(item)
+        return [*_when_it_left(item, explained.rates), *_since_it_left(item)]
     if item.rent is None or item.risk is None:
         return []
     line = (
@@ -191,16 +192,62 @@ def _figures(item: ExplainedItem) -> list[str]:
     return [line]
 
 
+def _when_it_left(item: ExplainedItem, rates: Rates) -> list[str]:
+    """What the planner compared when it evicted the item, and why it did so before that call."""
+    weighed = item.weighed
+    if weighed is None or item.left_after_reply is None:
+        return []
+    call = item.left_after_reply + 1
+    keeping = f"keeping its {item.tokens_freed or 0:,} tokens would cost about {weighed['keeping']:,.0f} input tokens"
+    if item.why.startswith(Why.SEEN):
+        keeping = f"until it could leave with others, {keeping}"
+    back = weighed["read_backs"] * weighed["read_back"]
+    why = (
+        f"why: {plural(int(weighed['calls']), 'call')} were to expect, ten more than there had been. "
+        f"In these, {keeping}, {weighed['rent']:,.0f} for each call that reads them from the prompt cache; "
+        f"reading back would cost about {back:,.0f}: {weighed['read_backs']:.2g} times, each for about "
+        f"{weighed['read_back']:,.0f}, since one more call reads the whole context, asks, and gets a page"
+    )
+    again = f"what follows, about {weighed['rewriting']:,.0f} input tokens"
+    others = f"the {weighed['together']:,} items that left together" if weighed["together"] > 1 else "it"
+    if item.why.startswith(Why.SEEN):
+        moment = "the model had seen it, and only the reply to it followed, so hardly anything was cached again for it"
+    elif item.why.startswith(Why.EXPIRED):
+        moment = (
+            "the prompt cache had lost what was sent before, by its time or by the bill, so nothing is cached again"
+        )
+    elif item.why.startswith(Why.STEP):
+        moment = "the request had come to a length from which on each token costs more"
+    elif weighed["dearer_from_call"] > call:
+        moment = (
+            f"others left then, for which the cache takes in again {again}: it left with them at no price of its own"
+        )
+    else:
+        moment = (
+            f"from about call {weighed['dearer_from_call']:,} on, a call cost more with it than its read-backs would. "
+            f"It waited until keeping {others} had cost as much as caching again {again}"
+        )
+    bound = (
+        "All that left may cost, with its read-backs, no more than was saved and "
+        f"{weighed['max_loss']:.0%} of what the session had cost (max_loss): before that, nothing leaves"
+    )
+    cached = f"an input token counts {rates.read:g} if it is read from the prompt cache, and {rates.write:g} if written"
+    if weighed["billed_per_counted"] != 1.0:
+        cached += f"; about {weighed['billed_per_counted']:.2f} are billed for a token that ctxfs counts"
+    return [why, f"why before call {call:,}: {moment}. {bound}", cached]
+
+
 def _since_it_left(item: ExplainedItem) -> list[str]:
     calls = plural(item.replies_since or 0, "call")
-    saved = f"{calls} since then would each have carried {item.tokens_freed or 0:,} tokens more: "
-    saved += f"saved about the price of {item.saved or 0:,.0f} uncached input tokens"
-    rewriting = f"its share of caching again what followed it: about {item.rewriting or 0:,.0f} input tokens"
+    saved = (
+        f"since then: {calls} without its {item.tokens_freed or 0:,} tokens saved about {item.saved or 0:,.0f} input "
+        f"tokens; its share of caching again what followed it: about {item.rewriting or 0:,.0f}"
+    )
     how_often = READ_BACKS_ELSEWHERE if item.read_backs is None else item.read_backs or "never"
     read_backs = f"read back since then: {how_often}"
     if item.read_backs_expected is not None:
         read_backs += f"; expected of such an item in as many calls: {item.read_backs_expected:,.1f} times"
-    return [saved, rewriting, read_backs]
+    return [saved, read_backs]
 
 
 def _as_dict(explained: Explanation) -> dict[str, Any]:
@@ -233,24 +280,23 @@ def _print(explained: Explanation, out: Console) -> None:
             "tool": item.tool_name or (item.item_type or ""),
             "tokens": tokens(item.tokens),
             "of": tokens(item.content_tokens) if has_left else "",
-            "replies ago": tokens(item.replies_since),
+            "left": "" if item.left_after_reply is None else tokens(item.left_after_reply + 1),
             "why": reasons.cell(item.why),
         }
         rows.append([cells[name] for name in columns])
     if rows:
-        print_columns(
-            columns, rows, right=("tokens", "of", "replies ago"), dim=[item.place != "context" for item in items]
-        )
+        print_columns(columns, rows, right=("tokens", "of", "left"), dim=[item.place != "context" for item in items])
         reasons.print_below()
     for line in _summary(explained):
         out.print(for_terminal(line))
 
 
-_COLUMNS = ("item", "tool", "tokens", "of", "replies ago", "why")
+_COLUMNS = ("item", "tool", "tokens", "of", "left", "why")
 _HOW = (
-    "tokens: now, of what it was; replies ago: when it left; a placeholder of the new size names the file with the "
+    "tokens: now, of what it was; left: before which call; a placeholder of the new size names the file with the "
     "rest. Keeping an item costs a read from the prompt cache with every call. Evicting it costs caching again what "
-    "follows it and, if the model needs it, a call more to read it back"
+    "follows it and, if the model needs it, a call more to read it back. `ctxfs explain SESSION ITEM` has the figures "
+    "of one item"
 )
 
 

@@ -64,6 +64,9 @@ _OWN_TOOLS: Final = ("context_", "history_")
 _REPEATS: Final = re.compile(r"(?:the same as|changed since) (\S+) \(setting: repeats\)")
 """The reason for which a line or a diff is sent, with the id of the item that it names; see ``Preview.repeat``."""
 
+PREVIEWED: Final = "previewed: "
+"""How the reason of a preview begins."""
+
 _SHRINK: Final = 0.8
 _STEPS: Final = 16
 
@@ -92,7 +95,7 @@ class PreviewRule:
     def reason(self) -> str:
         """Why a result is previewed, as the journal records it."""
         window = ", an eighth of the window" if self.above_tokens < self.preview_above_tokens else ""
-        return f"previewed: over {self.above_tokens:,} tokens{window} (setting: preview_above_tokens)"
+        return f"{PREVIEWED}over {self.above_tokens:,} tokens{window} (setting: preview_above_tokens)"
 
     def may_be_over(self, text: str) -> bool:
         """Whether ``text`` may be over the limit; it is not counted, but no token is shorter than a byte."""

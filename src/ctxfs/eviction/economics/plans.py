@@ -14,7 +14,7 @@ class Why(StrEnum):
     )
     BATCH = (
         "evicted: keeping it would cost more than reading it back if needed, "
-        "and what that saves has paid for caching again what follows it"
+        "and had cost as much by then as caching again what follows it"
     )
     STEP = (
         "evicted: every token of a longer request costs more, and staying below that length pays for caching again "
@@ -27,7 +27,7 @@ class Why(StrEnum):
     NEW = "stays: the model has not seen it yet"
     PINNED = "stays: another rule decides when it is evicted"
     YOUNG = "stays: it may be needed again soon, and reading it back would cost more than keeping it"
-    WAITING = "stays: worth evicting, but what it saves has not paid yet for caching again what follows it"
+    WAITING = "stays: worth evicting, but keeping it has not cost as much yet as caching again what follows it"
 
 
 def needs_no_rewrite(reason: str) -> bool:

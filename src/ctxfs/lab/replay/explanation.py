@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
-from math import isinf
+from math import ceil, isinf
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import anyio.to_thread
 
@@ -14,9 +16,10 @@ from ctxfs.context.replayed import resume
 from ctxfs.context.transcript import Transcript
 from ctxfs.eviction.economics.economy import CacheTerms, ModelPricing
 from ctxfs.eviction.economics.features import ItemKind, kind_of_result, program_of
-from ctxfs.eviction.economics.ledger import read_backs_in
+from ctxfs.eviction.economics.ledger import Ledger, read_backs_in
 from ctxfs.eviction.economics.parameters import EvictionParameters
-from ctxfs.eviction.economics.plans import EvictionDecision
+from ctxfs.eviction.economics.planner import Terms
+from ctxfs.eviction.economics.plans import EvictionDecision, Why
 from ctxfs.eviction.holds import RESTORED_REPLIES
 from ctxfs.eviction.keep_recent import keep_recent_reason
 from ctxfs.eviction.offload_plan import Plan
@@ -26,7 +29,7 @@ from ctxfs.messages.items import ItemType
 from ctxfs.messages.messages import AssistantMessage, ToolMessage
 from ctxfs.messages.models.prices import Prices
 from ctxfs.messages.names import ENVELOPE, NameAllocator, layout_of
-from ctxfs.messages.rates import ANTHROPIC_RATES
+from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 from ctxfs.messages.tokens import load_counter
 from ctxfs.session.damaged import counted
 from ctxfs.session.entries import Entry, Place, entries
@@ -44,6 +47,8 @@ _STAYS = {
     ItemType.COMPACTION_SUMMARY: "the summary of the messages in its file",
 }
 _MESSAGE_STAYS = "stays: messages are evicted only when the window is full"
+_BY_PRICE: Final = frozenset([Why.SEEN, Why.BATCH, Why.STEP, Why.EXPIRED])
+"""Reasons of the planner; another rule compares no costs."""
 _NO_RULE_STAYS = "stays: results of this tool are evicted only when the window is full"
 
 
@@ -59,8 +64,16 @@ class ExplainedItem:
     Costs are in uncached input tokens, as estimated from token counts. Of an item that was evicted: ``tokens_freed``:
     what each call since carried less; ``saved``: what that saved; ``rewriting``: its share of what caching again cost;
     ``read_backs`` since then, and ``read_backs_expected`` in as many calls; the first is None also where somebody else
-    owns the messages, so that they are not recorded. Of one that could be: what a call pays to
-    keep it, ``rent``, and what its absence would be expected to cost one, ``risk``. None: not of this item, or unknown.
+    owns the messages, so that they are not recorded. ``weighed``: what the planner compared then (below); None: another
+    rule did, or its numbers are not known. Of one that could be: what a call pays to keep it, ``rent``, and what its
+    absence would be expected to cost one, ``risk``. None: not of this item, or unknown.
+
+    ``weighed`` has ``calls``: how many were to expect from then on; ``rent``: what keeping the item would cost each of
+    them, and ``keeping``: all of them, or until a batch took it; ``read_backs``: how many to expect in these calls;
+    ``read_back``: what one costs; ``dearer_from_call``: the first call to which keeping it cost more than its
+    read-backs; ``together``: so many items left with it, itself included; ``rewriting``: what caching again what
+    followed them cost; ``max_loss``: the share of what the session had cost that all evictions may cost, beside what
+    they saved; ``billed_per_counted``: how many tokens were billed then for one that ctxfs counts.
     """
 
     item_id: str
@@ -80,6 +93,7 @@ class ExplainedItem:
     read_backs_expected: float | None = None
     rent: float | None = None
     risk: float | None = None
+    weighed: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +115,7 @@ class Explanation:
     ``model``: the one of the last call on the context; empty when no call was recorded. ``replies``: how often a model
     has replied. ``context_tokens``: the context now. ``items``: the context in order, then what is only stored, the
     arguments of calls that may be evicted, and what is archived. ``next``: what the session would evict if it
-    continued.
+    continued. ``rates``: what a cached token costs in all these figures.
     """
 
     session_id: str
@@ -113,6 +127,7 @@ class Explanation:
     next: Plan
     effect: Effect
     billed: Bill
+    rates: Rates
 
 
 async def explain(fs: ContextFileSystem, *, prices: Prices | None = None) -> Explanation:
@@ -129,15 +144,14 @@ async def explain(fs: ContextFileSystem, *, prices: Prices | None = None) -> Exp
     lives = Lives().take_all(records)
     costs = account_of(lives)
     rules = fs.state.eviction or DEFAULT_RULES
-    plan, decisions = await _next(fs, rules)  # reads the items, and so finds what is damaged
+    next_ = await _next(fs, rules)  # reads the items, and so finds what is damaged
     held = await entries(fs)
     paid = Paid(prices, ttl_s=rules.ttl_s)
     reasons = _Reasons(
         rules,
         costs,
         figures=_Figures(rules, records, lives, costs),
-        plan=plan,
-        decisions=decisions,
+        next_=next_,
         restored=fs.state.replies_since_restored(),
         removed=fs.state.removed,
     )
@@ -148,9 +162,10 @@ async def explain(fs: ContextFileSystem, *, prices: Prices | None = None) -> Exp
         replies=costs.replies,
         context_tokens=_context_tokens(held, costs),
         items=reasons.items(held),
-        next=plan,
+        next=next_.plan,
         effect=effect(costs, rules, prices=prices),
         billed=_bill(costs.calls, paid),
+        rates=recorded_rates(rules) or ANTHROPIC_RATES,
     )
 
 
@@ -164,8 +179,19 @@ def _context_tokens(held: Sequence[Entry], costs: Account) -> int:
 # What goes next -----------------------------------------------------------------------------------------------------
 
 
-async def _next(fs: ContextFileSystem, rules: EvictionSet) -> tuple[Plan, dict[str, EvictionDecision]]:
-    """Plan as a session that goes on now would, without being its writer; and what the planner says of each item."""
+class _Next(NamedTuple):
+    """What a session that goes on now would evict, and what the planner says of each item.
+
+    ``unread``: why nothing is evicted before the window is full; None: the model can open what is.
+    """
+
+    plan: Plan
+    decisions: Mapping[str, EvictionDecision]
+    unread: str | None
+
+
+async def _next(fs: ContextFileSystem, rules: EvictionSet) -> _Next:
+    """Plan as a session that goes on now would, without being its writer."""
     counter = await load_counter()
     items = counted(await fs.items(), counter)
     taken = {item.id for item in items} | fs.state.stored.keys()
@@ -177,6 +203,8 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet) -> tuple[Plan, dict[s
     tools = None if sent is None else fs.state.tools.get(sent.tools)
     read_tool(fs)  # a process knows the tools of ctxfs by their descriptions once it has made one
     readers = ASSUMED if tools is None else readers_in(tools)
+    # From which size on contents are compressed is not recorded.
+    unread = readers.why_not(has_files=Path(fs.base).is_absolute(), compresses=False)
     entry_rules = EntryRules(
         counter=counter,
         base=fs.base,
@@ -187,7 +215,7 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet) -> tuple[Plan, dict[s
         by_path=readers.by_path,
     )
 
-    def plan() -> tuple[Plan, dict[str, EvictionDecision]]:
+    def plan() -> _Next:
         going_on = repaired(items, names=names, counter=counter).items
         resume(
             transcript,
@@ -198,7 +226,8 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet) -> tuple[Plan, dict[s
             restored=fs.state.replies_since_restored(),
         )
         decisions = transcript.economy.decisions() if transcript.economy is not None else ()
-        return transcript.plan(), {decision.item_id: decision for decision in decisions}
+        by_id = {decision.item_id: decision for decision in decisions}
+        return _Next(transcript.plan() if unread is None else Plan(), by_id, unread)
 
     return await anyio.to_thread.run_sync(plan)
 
@@ -225,8 +254,7 @@ class _Reasons:
         costs: Account,
         *,
         figures: "_Figures",
-        plan: Plan,
-        decisions: Mapping[str, EvictionDecision],
+        next_: _Next,
         restored: Mapping[str, int],
         removed: Mapping[str, ContentRemoved],
     ) -> None:
@@ -235,8 +263,10 @@ class _Reasons:
         self._removed = removed
         self._costs = costs
         self._figures = figures
-        self._due = {offload.item_id for offload in plan.offloads}
-        self._decisions = decisions
+        self._due = {offload.item_id for offload in next_.plan.offloads}
+        self._decisions = next_.decisions
+        self._unread = next_.unread
+        self._unit = next(reversed(costs.units), 1.0)
         self._departures: dict[str, Departure] = {}
         for departure in costs.departures:  # of an item that was archived later, the first counts
             for item_id in departure.item_ids:
@@ -265,7 +295,7 @@ class _Reasons:
     def _input(self, decision: EvictionDecision) -> ExplainedItem:
         return self._item(
             decision.item_id,
-            str(decision.why),
+            self._decided(decision),
             item_type=ItemType.TOOL_INPUT,
             place="context",
             tokens=decision.tokens,
@@ -298,8 +328,8 @@ class _Reasons:
             left_after_reply=None if departure is None else departure.after_call,
             replies_since=None if departure is None else self._costs.calls_since(departure),
             ripe_in_calls=None if decision is None or isinf(decision.ripe_in_calls) else decision.ripe_in_calls,
-            rent=None if decision is None else decision.rent,
-            risk=None if decision is None else decision.risk,
+            rent=None if decision is None else self._unit * decision.rent,
+            risk=None if decision is None else self._unit * decision.risk,
         )
         if departure is None or departure.archive is not None:
             return explained
@@ -323,6 +353,13 @@ class _Reasons:
             return f"stands for {len(archived.item_ids)} messages: {archived.reason}"
         return self._why_here(entry)
 
+    def _decided(self, decision: EvictionDecision) -> str:
+        """Why an item that is in the context stays, or would be evicted next."""
+        rule, _, why = decision.why.partition(": ")
+        if rule == "stays":
+            return decision.why.value
+        return f"evicted next: {why}" if self._unread is None else f"stays until the window is full: {self._unread}"
+
     def _why_here(self, entry: Entry) -> str:
         """Why an item is in the context."""
         replies_left = RESTORED_REPLIES - self._restored.get(entry.item_id, RESTORED_REPLIES)
@@ -333,7 +370,7 @@ class _Reasons:
             reason = keep_recent_reason(entry.tool_name or "", keep)
             return f"{'evicted next' if entry.item_id in self._due else 'stays'}: {reason}"
         if (decision := self._decisions.get(entry.item_id)) is not None:
-            return str(decision.why)
+            return self._decided(decision)
         if entry.item_type is ItemType.TOOL_RESULT and self._rules.parameters is None:
             return _NO_RULE_STAYS
         return _STAYS.get(entry.item_type, _MESSAGE_STAYS)
@@ -360,18 +397,22 @@ class _Figures:
                 calls.update((call.id, program_of(call.arguments)) for call in item.message.tool_calls)
             elif isinstance(item.message, ToolMessage) and item.message.tool_call_id in calls:
                 self._programs[item.id] = calls[item.message.tool_call_id]
+        for life in lives.lives.values():
+            self._came[life.item_id] = life.entered - 1
         for change in lives.changes:
-            if change.what == "added":
-                self._came[change.item_id] = change.after_call
             for content in change.contents:  # arguments came with their reply
                 self._came.setdefault(content, self._came.get(change.item_id, change.after_call))
         self._rewriting = costs.rewriting_by_call(self._rates)
         self._unsent_prices = costs.written_again_prices(self._rates)
         self._prices = [0.0, *accumulate(costs.token_prices(self._rates))]  # of a token, in the calls up to each
+        self._units = costs.units
         self._freed: dict[int, int] = {}  # by the call before which it left
+        self._together: dict[int, int] = {}
         for departure in costs.departures:
             before = self._freed.get(departure.after_call, 0)
             self._freed[departure.after_call] = before + departure.tokens_freed
+            items = self._together.get(departure.after_call, 0)
+            self._together[departure.after_call] = items + len(departure.item_ids)
 
     def of(self, item: ExplainedItem, departure: Departure) -> ExplainedItem:
         """The item with its figures."""
@@ -393,12 +434,49 @@ class _Figures:
             rewriting=rewriting * share,
             read_backs=None if self._costs.is_elsewhere else len(read_backs),
             read_backs_expected=self._expected(item, departure, calls),
+            weighed=self._weighed(item, departure),
         )
+
+    def _weighed(self, item: ExplainedItem, departure: Departure) -> Mapping[str, float] | None:
+        """What the planner compared, by the formulas that it has: None where it did not, or its numbers are unknown."""
+        kind = self._kind_of(item)
+        calls = departure.after_call
+        requests = self._costs.requests
+        if self._parameters is None or kind is None or departure.reason not in _BY_PRICE or not requests:
+            return None
+        is_sent_since = calls < len(requests)
+        prompt = requests[calls].tokens + self._freed[calls] if is_sent_since else requests[-1].tokens
+        ledger = Ledger(parameters=self._parameters, rates=self._rates)
+        ledger.calls = calls
+        ledger.total_tokens = prompt
+        terms = Terms(ledger, cold=departure.reason == Why.EXPIRED)
+        used = self._came.get(item.item_id, calls)
+        hazard = self._parameters.hazard(kind, departure.tokens_before)
+        unit = self._units[min(calls, len(self._units) - 1)]
+        freed = unit * departure.tokens_freed
+        keeping = terms.read * terms.horizon
+        if departure.reason == Why.SEEN:
+            keeping = terms.stay_cost + (0.0 if departure.sent else terms.write)
+        dearer_at_age = hazard * terms.weight / (terms.read * max(1, departure.tokens_freed))
+        return {
+            "calls": terms.horizon,
+            "rent": terms.read * freed,
+            "keeping": keeping * freed,
+            "read_backs": hazard * terms.at(used).read_backs,
+            "read_back": unit * terms.weight,
+            "dearer_from_call": used + max(1, ceil(dearer_at_age)),
+            "together": self._together[calls],
+            "rewriting": self._rewriting[calls] if is_sent_since else 0.0,
+            "max_loss": self._parameters.max_loss,
+            "billed_per_counted": unit,
+        }
 
     def _kind_of(self, item: ExplainedItem) -> ItemKind | None:
         if item.item_type is ItemType.TOOL_INPUT:
             return ItemKind.ARGUMENTS
         program = self._programs.get(item.item_id)
+        if program is None and self._costs.is_elsewhere:  # its call is in no journal: the tool has to do
+            program = ""
         return None if program is None else kind_of_result(program or item.tool_name or "")
 
     def _expected(self, item: ExplainedItem, departure: Departure, calls: int) -> float | None:
