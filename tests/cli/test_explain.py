@@ -141,7 +141,7 @@ def test_of_an_item_that_left_by_its_price_it_says_why_and_why_then_with_the_fig
         assert f"reading back would cost about {back:,.0f}: {weighed['read_backs']:.2g} times" in text
         assert f"each for about {weighed['read_back']:,.0f}" in text
         assert f"why before call {item['left_after_reply'] + 1}: " in text
-        assert "and 3% of what the session had cost (max_loss)" in text
+        assert "plus 3% of what the session would have cost without it (max_loss)" in text
         assert "an input token counts 0.1 if it is read from the prompt cache, and 1.25 if written" in text
         if "had cost as much" in item["why"]:
             assert f"from about call {weighed['dearer_from_call']} on" in text

@@ -216,3 +216,22 @@ def test_a_callback_that_fails_is_logged_and_ends_no_thread(caplog: pytest.LogCa
     pool.submit(second)
     assert second.result(HANGS_S) == 2
     assert "a callback of work in a thread failed" in caplog.text
+
+
+def test_a_work_whose_cancelling_was_cut_ends_when_a_thread_takes_it() -> None:
+    work = Work(lambda: 1)
+    work._decide("cancelled")  # noqa: SLF001 - as far as an interrupt let ``cancel`` come
+    pool = Pool(1)
+    pool.submit(work)
+    assert work.wait(HANGS_S)
+    assert work.cancelled()
+
+
+def test_a_program_waits_for_who_is_told_too() -> None:
+    last = """
+work = Work(lambda: None)
+work.add_done_callback(lambda _: (time.sleep(0.1), print("told", flush=True)))
+pool.submit(work)
+work.wait()
+"""
+    assert sorted(_program(_SLOW + last).split()) == ["told", "written"]

@@ -203,7 +203,7 @@ def _when_it_left(item: ExplainedItem, rates: Rates) -> list[str]:
         keeping = f"until it could leave with others, {keeping}"
     back = weighed["read_backs"] * weighed["read_back"]
     why = (
-        f"why: {plural(int(weighed['calls']), 'call')} were to expect, ten more than there had been. "
+        f"why: after {plural(call - 1, 'call')}, {weighed['calls']:,} more were to expect, as many again and ten. "
         f"In these, {keeping}, {weighed['rent']:,.0f} for each call that reads them from the prompt cache; "
         f"reading back would cost about {back:,.0f}: {weighed['read_backs']:.2g} times, each for about "
         f"{weighed['read_back']:,.0f}, since one more call reads the whole context, asks, and gets a page"
@@ -218,23 +218,24 @@ def _when_it_left(item: ExplainedItem, rates: Rates) -> list[str]:
         )
     elif item.why.startswith(Why.STEP):
         moment = "the request had come to a length from which on each token costs more"
-    elif weighed["dearer_from_call"] > call:
-        moment = (
-            f"others left then, for which the cache takes in again {again}: it left with them at no price of its own"
-        )
+    elif weighed["dearer_from_call"] > call and weighed["together"] > 1:
+        moment = f"others left then, for which the cache takes in again {again}, and it left with them"
     else:
         moment = (
-            f"from about call {weighed['dearer_from_call']:,} on, a call cost more with it than its read-backs would. "
-            f"It waited until keeping {others} had cost as much as caching again {again}"
+            f"from about call {weighed['dearer_from_call']:,} on, keeping it for one more call cost more than the "
+            "read-backs to expect in it. "
+            f"It waited until keeping {others} had cost as much, above the read-backs, as caching again {again}"
         )
     bound = (
-        "All that left may cost, with its read-backs, no more than was saved and "
-        f"{weighed['max_loss']:.0%} of what the session had cost (max_loss): before that, nothing leaves"
+        ". A limit holds for all that leaves: with its read-backs it may cost no more than what was saved so far, plus "
+        f"{weighed['max_loss']:.0%} of what the session would have cost without it (max_loss); what would go over waits"
     )
+    if item.why.startswith(Why.STEP):
+        bound = ""
     cached = f"an input token counts {rates.read:g} if it is read from the prompt cache, and {rates.write:g} if written"
     if weighed["billed_per_counted"] != 1.0:
         cached += f"; about {weighed['billed_per_counted']:.2f} are billed for a token that ctxfs counts"
-    return [why, f"why before call {call:,}: {moment}. {bound}", cached]
+    return [why, f"why before call {call:,}: {moment}{bound}", cached]
 
 
 def _since_it_left(item: ExplainedItem) -> list[str]:
@@ -280,20 +281,22 @@ def _print(explained: Explanation, out: Console) -> None:
             "tool": item.tool_name or (item.item_type or ""),
             "tokens": tokens(item.tokens),
             "of": tokens(item.content_tokens) if has_left else "",
-            "left": "" if item.left_after_reply is None else tokens(item.left_after_reply + 1),
+            "before call": "" if item.left_after_reply is None else tokens(item.left_after_reply + 1),
             "why": reasons.cell(item.why),
         }
         rows.append([cells[name] for name in columns])
     if rows:
-        print_columns(columns, rows, right=("tokens", "of", "left"), dim=[item.place != "context" for item in items])
+        print_columns(
+            columns, rows, right=("tokens", "of", "before call"), dim=[item.place != "context" for item in items]
+        )
         reasons.print_below()
     for line in _summary(explained):
         out.print(for_terminal(line))
 
 
-_COLUMNS = ("item", "tool", "tokens", "of", "left", "why")
+_COLUMNS = ("item", "tool", "tokens", "of", "before call", "why")
 _HOW = (
-    "tokens: now, of what it was; left: before which call; a placeholder of the new size names the file with the "
+    "tokens: now, of what it was; before call: when it left; a placeholder of the new size names the file with the "
     "rest. Keeping an item costs a read from the prompt cache with every call. Evicting it costs caching again what "
     "follows it and, if the model needs it, a call more to read it back. `ctxfs explain SESSION ITEM` has the figures "
     "of one item"

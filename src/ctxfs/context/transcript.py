@@ -333,7 +333,7 @@ class Transcript:
             unchanged = next(n for n, item_id in enumerate(self._items) if item_id in whole)
             self.economy.rebuilt(self._items.values(), unchanged=unchanged)
         elif self.economy is not None:
-            self._copies_left([one for one in items if one.id not in left or not isinstance(one.message, ToolMessage)])
+            self._copies_left([item for item in items if item.id not in left])
 
     def _copies_left(self, copies: Sequence[ContextItem]) -> None:
         """A copy of a part that left is replaced with it, and the planner knows a copy as text that stays.

@@ -9,9 +9,11 @@ import logging
 import os
 import sys
 import threading
+import time
 from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
@@ -37,22 +39,21 @@ class Work(Generic[T]):
     def run(self) -> None:
         """Make the call in this thread, unless it was cancelled; what it raises is its outcome."""
         if self._decide(_RUN) == _CANCELLED:
+            self._end()  # an interrupt may have cut ``cancel``
             return
         try:
             self._value = self._func()
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever asks for the result
             self._error = error
         del self._func  # what it holds may be large
-        self._has_ended = True
-        self._tell()
+        self._end()
         del self  # an error's traceback holds this frame
 
     def cancel(self) -> bool:
         """Prevent the call, and return True, unless a thread makes it already."""
         if self._decide(_CANCELLED) == _RUN:
             return False
-        self._has_ended = True
-        self._tell()
+        self._end()
         return True
 
     def cancelled(self) -> bool:
@@ -67,7 +68,9 @@ class Work(Generic[T]):
         """Let ``callback`` be called once it is done: in its thread, or here. What it raises is logged."""
         self._callbacks.append(callback)
         if self._has_ended:
-            self._tell()
+            with suppress(ValueError):  # the thread has taken it
+                self._callbacks.remove(callback)
+                self._call(callback)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is done, or for ``timeout_s`` seconds (None: for ever); return whether it is."""
@@ -105,16 +108,17 @@ class Work(Generic[T]):
         """Return what was decided first: ``setdefault`` asks and answers in one step."""
         return self._decided.setdefault("as", decision)
 
-    def _tell(self) -> None:
-        while self._callbacks:
-            try:
-                callback = self._callbacks.pop()
-            except IndexError:  # the thread and a caller both tell; each callback is taken once
-                return
-            try:
-                callback(self)
-            except Exception:  # noqa: BLE001 - whoever gave it is not here
-                _log.exception("a callback of work in a thread failed")
+    def _end(self) -> None:
+        self._has_ended = True
+        with suppress(IndexError):  # each callback is taken once, here or by who adds it
+            while self._callbacks:
+                self._call(self._callbacks.pop())
+
+    def _call(self, callback: Callable[["Work[T]"], object]) -> None:
+        try:
+            callback(self)
+        except Exception:  # noqa: BLE001 - whoever gave it is not here
+            _log.exception("a callback of work in a thread failed")
 
 
 class Pool:
@@ -142,10 +146,8 @@ class Pool:
             except RuntimeError:  # the system has no more, or the program ends
                 if not self._begun:
                     raise
-        self._works.put(work)
         _unended[work] = None
-        if work.done():
-            _unended.pop(work, None)
+        self._works.put(work)  # Python looks for an interrupt after a call, so never between these two
 
     def __del__(self) -> None:
         """Let the threads end after what was handed to them."""
@@ -153,6 +155,7 @@ class Pool:
             self._works.put(None)
 
 
+_ASK_S = 0.001
 _Works = SimpleQueue[Work[Any] | None]
 _unended: dict[Work[Any], None] = {}
 """What a program that ends waits for."""
@@ -171,10 +174,9 @@ def _serve(works: _Works, open_works: list[None]) -> None:
 
 
 def _wait_for_all() -> None:
+    """Wait until all work has ended and its callbacks were called."""
     while _unended:
-        for work in list(_unended):
-            work.wait()
-            _unended.pop(work, None)
+        time.sleep(_ASK_S)
 
 
 # As ``concurrent.futures`` does: what ``atexit`` registers does not run in the children of ``multiprocessing``.

@@ -230,7 +230,11 @@ class ThreadedStore:
 def _close_late(work: Work[Store]) -> None:
     """Close a store that was opened after its caller had left."""
     if not work.cancelled() and work.exception() is None:
-        begin(work.result().close)
+        opened = work.result()
+        try:
+            begin(opened.close)
+        except RuntimeError:  # the program ends, and no thread is begun any more
+            opened.close()
 
 
 def _gone(running: StillRunning, *, writes: bool) -> BaseException:

@@ -40,7 +40,7 @@ _caller: ContextVar["asyncio.Task[Any] | None"] = ContextVar("ctxfs_caller", def
 """The task that waits for this uninterrupted work."""
 
 WORKING_THREADS: Final = min(32, (os.cpu_count() or 1) + 4)
-"""For reading and writing files: as many as ``ThreadPoolExecutor`` would have."""
+"""For reading and writing files."""
 WAITING_THREADS: Final = 64
 """For work that waits for a server most of the time."""
 STEPPING_THREADS: Final = 40

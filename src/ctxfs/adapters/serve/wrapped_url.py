@@ -53,7 +53,7 @@ class _Http(httpx2.AsyncClient):
         response: httpx2.Response | None = None
         try:
             response = await super().send(request, **given)
-            if response.headers.get("content-type", "").startswith("application/json"):
+            if response.headers.get("content-type", "").lower().startswith("application/json"):
                 await response.aread()  # it may break off, too, or be packed otherwise than it says
         except httpx2.RequestError as error:
             if response is not None:

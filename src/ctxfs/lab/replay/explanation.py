@@ -24,6 +24,7 @@ from ctxfs.eviction.holds import RESTORED_REPLIES
 from ctxfs.eviction.keep_recent import keep_recent_reason
 from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.preview import PREVIEWED
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.messages import AssistantMessage, ToolMessage
@@ -409,6 +410,8 @@ class _Figures:
         self._freed: dict[int, int] = {}  # by the call before which it left
         self._together: dict[int, int] = {}
         for departure in costs.departures:
+            if _is_preview(departure):
+                continue
             before = self._freed.get(departure.after_call, 0)
             self._freed[departure.after_call] = before + departure.tokens_freed
             items = self._together.get(departure.after_call, 0)
@@ -418,7 +421,8 @@ class _Figures:
         """The item with its figures."""
         calls = self._costs.calls_since(departure)
         rewriting = self._rewriting[departure.after_call] if calls else 0.0
-        share = departure.tokens_freed / max(1, self._freed[departure.after_call])
+        freed = 0 if _is_preview(departure) else self._freed[departure.after_call]
+        share = departure.tokens_freed / freed if freed else 0.0
         saved = departure.tokens_freed * (self._prices[-1] - self._prices[departure.after_call])
         if calls and not departure.sent:
             saved += self._unsent_prices[departure.after_call] * departure.tokens_freed
@@ -489,6 +493,11 @@ class _Figures:
             return None
         age = departure.after_call - self._came.get(item.item_id, departure.after_call) + 1
         return self._parameters.hazard(kind, departure.tokens_before) * read_backs_in(max(1, age), calls)
+
+
+def _is_preview(departure: Departure) -> bool:
+    """Whether it was a preview from the first: the context never held what left, and nothing is cached again for it."""
+    return departure.reason.startswith(PREVIEWED)
 
 
 # What it saved and cost ---------------------------------------------------------------------------------------------
