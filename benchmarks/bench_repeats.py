@@ -103,7 +103,7 @@ class WatchedRun:
     told: Told
 
     def plan(self, added: Sequence[Item], at: float) -> Sequence[Replacement]:
-        """Count what is told before a request, and what leaves that was named earlier."""
+        """Count the lines and diffs before a request, and how often what one named leaves."""
         planned = self.run.plan(added, at)
         new = {item.index: item for item in added}
         for one in planned:

@@ -45,7 +45,7 @@ async def sees(context: Context, call_id: str, content: Content, name: str = "lo
 
 
 def named(content: Any) -> str:
-    """The call that a line names; empty where ``content`` is no such line."""
+    """The call that a line names; "" if ``content`` is something else."""
     found = LINE.fullmatch(content) if isinstance(content, str) else None
     return "" if found is None else found[1]
 

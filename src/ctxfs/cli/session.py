@@ -153,7 +153,7 @@ async def find_sessions(root: SessionsAt, given: Sequence[str]) -> list[str]:
 
 
 def require_whole_sessions(given: Sequence[str], found: Sequence[str]) -> None:
-    """Raise ``ConfigError`` for the beginning of a session's id; see ``require_whole_ids``. "last" is no beginning."""
+    """Raise ``ConfigError`` for the beginning of a session's id; see ``require_whole_ids``. "last" may stay."""
     require_whole_ids([one for one in given if one.removesuffix(CUT) != _LAST], found)
 
 

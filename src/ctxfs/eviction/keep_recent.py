@@ -34,7 +34,7 @@ def keep_recent_reason(tool: str, count: int) -> str:
 class _Held:
     """A result that is still in the context, at ``position`` in the order of arrival.
 
-    ``refers_to``: the id of the result that its line or diff names; "": it is no line and no diff.
+    ``refers_to``: the id of the result that its line or diff names; "": it was sent in another way.
     """
 
     position: int
@@ -106,7 +106,9 @@ class EphemeralLedger:
         held[item.id] = _Held(position, item.id, self._candidates.can_leave(item.id))
         beyond = next(islice(reversed(held.values()), self._keep_recent[tool], None), None)
         if beyond is not None and not beyond.can_leave:
-            del held[beyond.item_id]  # it is no longer one of the last n, and cannot shrink: it is not examined again
+            del held[
+                beyond.item_id
+            ]  # it cannot shrink, and is not one of the last n any more: nobody asks for it again
 
     def restored(self, item: ContextItem, position: int) -> None:
         """Take in a result whose content is back at ``position``, its old one; other items change nothing."""

@@ -117,7 +117,7 @@ class Work(Generic[T]):
     def _call(self, callback: Callable[["Work[T]"], object]) -> None:
         try:
             callback(self)
-        except Exception:  # noqa: BLE001 - whoever gave it is not here
+        except Exception:  # noqa: BLE001 - nobody waits for it here
             _log.exception("a callback of work in a thread failed")
 
 

@@ -70,7 +70,7 @@ class StillRunning(Exception):
     """A caller that was cancelled does not wait any longer for work in a thread, which goes on by itself.
 
     ``cancelled``: the cancellation, which must be raised; None: the caller's caller was cancelled, and raises it.
-    ``work``: what goes on.
+    ``work``: the call that the thread still makes.
     """
 
     def __init__(self, work: Work[Any], cancelled: BaseException | None) -> None:

@@ -101,7 +101,7 @@ class HistoryCore:
             try:
                 if self._bills or self._notes():
                     self._write(_NOTHING)
-            except ConfigError as error:  # a context has made the session its own, which is no error of a use's end
+            except ConfigError as error:  # a Context uses the session now: closing does not fail for that
                 _log.warning("%s; bills are lost: %d", error, len(self._bills))
             finally:
                 self._files.close()
@@ -428,7 +428,7 @@ class HistoryCore:
     def _write_bills(self) -> None:
         try:
             self._write(_NOTHING)
-        except (StorageError, SessionLocked, ConfigError) as error:  # the bills wait for the next time
+        except (StorageError, SessionLocked, ConfigError) as error:  # the bills wait for the next time, or for close
             _log.warning("session %s: %s", self.fs.session_id, error)
 
     def _notes(self) -> PartsNoted | None:

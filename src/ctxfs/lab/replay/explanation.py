@@ -73,8 +73,8 @@ class ExplainedItem:
     them, and ``keeping``: all of them, or until a batch took it; ``read_backs``: how many to expect in these calls;
     ``read_back``: what one costs; ``dearer_from_call``: the first call to which keeping it cost more than its
     read-backs; ``together``: so many items left with it, itself included; ``rewriting``: what caching again what
-    followed them cost; ``max_loss``: the share of what the session had cost that all evictions may cost, beside what
-    they saved; ``billed_per_counted``: how many tokens were billed then for one that ctxfs counts.
+    followed them cost; ``max_loss``: all evictions may cost what they saved, and this share of what the session would
+    have cost without them; ``billed_per_counted``: how many tokens were billed then for one that ctxfs counts.
     """
 
     item_id: str
@@ -496,7 +496,7 @@ class _Figures:
 
 
 def _is_preview(departure: Departure) -> bool:
-    """Whether it was a preview from the first: the context never held what left, and nothing is cached again for it."""
+    """Whether it was sent as a preview from the first: the context never held the rest, so nothing is cached again."""
     return departure.reason.startswith(PREVIEWED)
 
 

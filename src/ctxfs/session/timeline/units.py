@@ -32,7 +32,7 @@ def billed_per_counted(prompts: Sequence[tuple[int, int]]) -> float:
     """By the prompts of one model in order, each as counted and as billed; prompts of 0 tokens say nothing.
 
     It is the slope of the line through the changes from prompt to prompt. What every prompt has and is not counted,
-    such as a system prompt, is no change; what each call adds beside its tokens is in the height of the line.
+    such as a system prompt, does not change; what each call adds beside its tokens moves the line, not its slope.
 
     Where the changes do not show the slope, it is 1.0, or what half of the whole prompts were billed for a counted
     token at most, if that is less: they have more in them than what is counted. No single bill decides.
