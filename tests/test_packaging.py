@@ -62,7 +62,7 @@ def test_the_wheel_holds_what_is_needed_and_no_more(wheel: Path) -> None:
         ".js",
     }
     # 0.8 MB of it are the tokenizer's vocabulary. Look at what was added before you raise this.
-    assert wheel.stat().st_size < 2_050_000
+    assert wheel.stat().st_size < 2_100_000
     assert "License-Expression: MIT" in metadata
     always = [line for line in metadata.splitlines() if line.startswith("Requires-Dist") and "extra ==" not in line]
     assert {re.findall(r"[\w.-]+", line)[1] for line in always} == {
