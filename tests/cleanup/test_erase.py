@@ -21,6 +21,7 @@ from ctxfs.messages.names import TEXT
 from ctxfs.session import Erasure, erase, erase_plan, fork_session, prune_session
 from ctxfs.session.archive import write_archive
 from ctxfs.session.archive_reading import archived
+from ctxfs.session.cleanup.contents import remove_contents
 from ctxfs.session.cleanup.eraser import Eraser, Held, Quotes, related
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import sha256_of
@@ -366,6 +367,19 @@ def test_what_quotes_a_line_or_a_long_word_is_found() -> None:
     assert not quotes.found_in("a short password = other")
     assert Quotes(["4711\n0815\n"]).found_in("4711\n0815\n"), "an equal text, though all its lines are short"
     assert not Quotes(["done\n"]).found_in("done\n"), "any text may be that"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("erased_one", ["call_1", "call_2", "call_3"])
+async def test_what_was_equal_is_named_also_where_a_file_is_gone(tmp_path: Path, erased_one: str) -> None:
+    """Its placeholder, an archive or its checksum may be there still, and nothing but the checksums tells."""
+    async with ContextFileSystem("s", root_path=tmp_path) as fs:
+        same = [tool_result(fs, "4711\n" * 500, f"call_{number}") for number in (1, 2, 3)]
+        await fs.writer.store([*same, tool_result(fs, "4712\n" * 500, "call_4")])
+        await remove_contents(fs, {"call_1": "r", "call_3": "r"}, by="a test")
+    others = tuple(item.id for item in same if item.id != erased_one)
+    assert (await erase("s", [erased_one], root_path=tmp_path)).quoted_in == others
+    assert (await erase("s", list(others), root_path=tmp_path)).quoted_in == (), "what was erased left no checksum"
 
 
 @pytest.mark.anyio

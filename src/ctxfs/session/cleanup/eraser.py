@@ -106,6 +106,17 @@ def _inputs(found: Held) -> Iterator[tuple[str, str]]:
                     yield input_id, item_id
 
 
+def equals(found: Held, item_ids: Collection[str]) -> set[str]:
+    """The other items whose stored content was equal, by its checksum: also where a file is gone since."""
+    digests = {stored.digest for item_id in item_ids for stored in found.stored.get(item_id, ())}
+    known = {digest for digest in digests if digest.strip("0")}  # erasing an item writes zeros in its place
+    return {
+        item_id
+        for item_id, records in found.stored.items()
+        if item_id not in item_ids and any(stored.digest in known for stored in records)
+    }
+
+
 class Eraser:
     """Removes the contents of ``item_ids`` from a journal's records, given as JSON data in their order.
 

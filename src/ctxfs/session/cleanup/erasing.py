@@ -19,7 +19,7 @@ import anyio
 from ctxfs.errors import ConfigError, CorruptContent, CtxfsError, NotStored, SessionNotFound, UnknownItem, WriteFailed
 from ctxfs.errors.checks import names_settings
 from ctxfs.session.archive import without_items
-from ctxfs.session.cleanup.eraser import Eraser, Held, Quotes, held, related, text_of
+from ctxfs.session.cleanup.eraser import Eraser, Held, Quotes, equals, held, related, text_of
 from ctxfs.session.content.blocks import index_name
 from ctxfs.session.content.file import ContentFile
 from ctxfs.session.content.reader import ContentReader
@@ -193,7 +193,9 @@ async def _plan(fs: ContextFileSystem, found: Held, item_ids: Sequence[str]) -> 
     quotes = await run_in_steps(lambda: Quotes(contents))
     others = [item_id for item_id in (found.items | found.stored) if item_id not in reasons]
     archives = [a for a, ids in found.archives.items() if a not in reasons and not ids.isdisjoint(reasons)]
-    quoting = await _quoting(fs, found, quotes, others, archives)
+    equal = equals(found, reasons)
+    quoting = await _quoting(fs, found, quotes, [one for one in others if one not in equal], archives)
+    quoting = [one for one in others if one in equal or one in quoting]
     quoting += [f"note {number}" for number, text in found.notes.items() if quotes.found_in(text)]
     not_reached: list[str] = []
     if fs.recovery.damages:
