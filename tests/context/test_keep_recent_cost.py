@@ -77,3 +77,20 @@ def test_a_few_rewrites_say_nothing_yet() -> None:
     for _ in range(9):
         cost.evicted(saved_tokens=100, rewritten_tokens=2_000, rates=ANTHROPIC_RATES)
     assert cost.warning(spent=100) is None
+
+
+@pytest.mark.parametrize("lines", range(1, 30))
+async def test_a_result_whose_placeholder_saves_next_to_nothing_leaves_the_ledger_too(
+    tmp_path: Path, lines: int
+) -> None:
+    """The planner counts it as text that stays; keep_recent evicts it all the same."""
+    async with Context(root_path=tmp_path, keep_recent={"look": 1}, counter=CharsCounter()) as context:
+        await context.add({"role": "user", "content": "go"})
+        for number in range(4):
+            call, result = turn(number)
+            result["content"][0]["content"] = f"{number} short line\n" * lines
+            await context.add(call, result)
+            await context.request()
+        economy = context._transcript.economy  # noqa: SLF001 - decisions show it only when they differ
+        assert economy is not None
+        assert economy.ledger.total_tokens == sum(item.token_count for item in context.items)

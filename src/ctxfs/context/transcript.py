@@ -333,18 +333,19 @@ class Transcript:
             unchanged = next(n for n, item_id in enumerate(self._items) if item_id in whole)
             self.economy.rebuilt(self._items.values(), unchanged=unchanged)
         elif self.economy is not None:
-            self._copies_left([item for item in items if item.id not in left])
+            self._text_left([item for item in items if item.id not in left] or items)
 
-    def _copies_left(self, copies: Sequence[ContextItem]) -> None:
-        """A copy of a part that left is replaced with it, and the planner knows a copy as text that stays.
+    def _text_left(self, items: Sequence[ContextItem]) -> None:
+        """Count what the planner knows as text that stays, and which one of ``items`` lost all the same.
 
-        ``copies``: the messages with one; a reply may have one beside the call that left.
+        Such are the copy of a part, replaced with it (a reply may have one beside the call that left), and a result of
+        which a placeholder saves next to nothing, when another rule evicts it.
         """
         assert self.economy is not None
         freed = self.economy.ledger.total_tokens - self.tokens
-        if copies and freed:
+        if freed:
             seen_up_to = -1 if self._last_reply is None else self._last_reply[0]
-            are_new = all(self._positions[item.id] >= seen_up_to for item in copies)
+            are_new = all(self._positions[item.id] >= seen_up_to for item in items)
             new = freed if are_new else 0
             self.economy.recounted(self._items.values(), freed_tokens=freed - new, freed_new_tokens=new)
 
