@@ -140,15 +140,23 @@ def test_a_base_url_may_end_with_the_version(tmp_path: Path, servers: Any, base:
     ],
 )
 def test_codex_is_told_by_a_setting(command: list[str], after: int) -> None:
-    told_command = told(command, {"OPENAI_BASE_URL": "http://127.0.0.1:9/x/openai/v1"})
+    told_command = told(command, {"OPENAI_BASE_URL": "http://127.0.0.1:9/x/openai/v1"}, Path("/sessions"))
     setting = ["-c", 'openai_base_url="http://127.0.0.1:9/x/openai/v1"']
     assert told_command == [*command[:after], *setting, *command[after:]]
     assert program_of(command).read_tool == "exec_command"
 
 
-@pytest.mark.parametrize("command", [["claude", "codex"], ["python", "codex.py"], ["npx"], ["npx", "-y"], ["./run"]])
+@pytest.mark.parametrize("command", [["python", "codex.py"], ["npx"], ["npx", "-y"], ["./run"]])
 def test_other_programs_are_told_by_their_environment(command: list[str]) -> None:
-    assert told(command, {}) == command
+    assert told(command, {}, Path("/sessions")) == command
+    assert program_of(command).read_tool == "Read"
+
+
+@pytest.mark.parametrize(("command", "after"), [(["claude", "codex"], 1), (["npx", "@anthropic-ai/claude-code"], 2)])
+def test_claude_code_may_read_where_the_sessions_are(command: list[str], after: int) -> None:
+    let_in = [*command[:after], "--add-dir=/sessions", *command[after:]]
+    assert told(command, {}, Path("/sessions")) == let_in
+    assert told(command, {}, None) == command, "no file of its own holds what is stored"
     assert program_of(command).read_tool == "Read"
 
 
@@ -576,6 +584,7 @@ def test_a_signal_goes_to_the_command_and_the_proxy_dies_with_it(tmp_path: Path)
         (("--read-tool", "a b", "--", "true"), "cannot be a tool's name"),
         (("--repeats", "--preview-above-tokens", "0", "--", "true"), "--repeats has no effect with"),
         (("--root", __file__, "--", "true"), "test_proxy.py is not a directory, and sessions are kept in one"),
+        (("--root", f"{__file__}/sessions", "--", "true"), "test_proxy.py/sessions cannot be made: Not a directory"),
         (("--store", "memory://x", "--", "true"), "leave out the directory"),
         (("--session", "a/b", "--", "true"), "a/b"),
     ],

@@ -205,7 +205,8 @@ class _Program:
         await to_thread.run_sync(proxy.__enter__)
         try:
             env = {**os.environ, **proxy.environment}
-            words, stdin = _with_prompt(told(self.command, proxy.environment), task.prompt)
+            command = told(self.command, proxy.environment, directory.stored)
+            words, stdin = _with_prompt(command, task.prompt)
             output = directory.path / "output.txt"
             code = await exit_code(
                 words, cwd=directory.work, env=env, stdin=stdin, output=output, timeout_s=task.timeout_s

@@ -7,6 +7,7 @@ import subprocess
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
@@ -21,6 +22,7 @@ from ctxfs.errors import ConfigError
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 from ctxfs.lab.shadow import DEFAULT_BUDGET_USD, Sampler
+from ctxfs.storage.port import DIR_MODE
 
 _KILLED = 128
 _NOTHING_CAME = 1
@@ -163,8 +165,11 @@ def proxy(
     # Here, since it needs the extra `proxy`, and the help does not.
     from ctxfs.adapters.serve.proxy import Proxy  # noqa: PLC0415
 
+    stores = stores_of(place)
+    if stores.directory is not None:
+        _make(stores.directory)
     running = Proxy(
-        stores_of(place),
+        stores,
         settings,
         {name: checked_url(url) for name, url in given.items() if url is not None},
         None if session is None else anyio.run(find_history_session, place, session),
@@ -174,7 +179,7 @@ def proxy(
     )
     beside = {} if store is None else {STORE_VARIABLE: store}
     with _quiet() as noted, running:
-        told_command = told(command, running.environment)
+        told_command = told(command, running.environment, stores.directory)
         code = _run(told_command, {**os.environ, **beside, **running.environment})
         if beside_it is not None:
             beside_it.close()
@@ -184,6 +189,14 @@ def proxy(
         to_stderr(f"ctxfs: error: {unreached(code)}")
         raise typer.Exit(code or _NOTHING_CAME)
     raise typer.Exit(code)
+
+
+def _make(root: Path) -> None:
+    """Make the directory of the sessions now: a program is let only into one that is there when it begins."""
+    try:
+        root.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{root} cannot be made: {error.strerror}; give another directory with --root") from error
 
 
 def unreached(code: int) -> str:

@@ -10,17 +10,20 @@ class Program(NamedTuple):
 
     ``read_tool``: its own tool that opens the file which a placeholder names, wherever that is. ``options``: those that
     tell it the proxy's address, with the variables of ``Proxy.environment`` in braces; (): its environment is enough.
+    ``root_options``: those that let ``read_tool`` open what is stored, with the directory of the sessions as ROOT.
     """
 
     read_tool: str
     options: tuple[str, ...] = ()
+    root_options: tuple[str, ...] = ()
 
 
 ANY = Program("Read")
 """A program that is not known: it takes its base URL from its environment, as the SDKs do."""
 
 PROGRAMS: Mapping[str, Program] = {
-    "claude": Program("Read"),
+    # It asks before it reads outside of its project. With "=", since words that follow are more directories.
+    "claude": Program("Read", root_options=("--add-dir={ROOT}",)),
     # Codex takes no base URL from its environment; its shell is all it has to open files with.
     "codex": Program("exec_command", ("-c", 'openai_base_url="{OPENAI_BASE_URL}"')),
     "opencode": Program("read"),
@@ -53,10 +56,16 @@ def program_of(command: Sequence[str]) -> Program:
     return PROGRAMS.get(_name(command[_place(command)]), ANY)
 
 
-def told(command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The command to run instead of ``command``, so that its program finds the proxy."""
+def told(command: Sequence[str], environment: Mapping[str, str], root: PurePath | None) -> list[str]:
+    """The command to run instead of ``command``, so that its program finds the proxy, and may open what is stored.
+
+    ``root``: the directory of the sessions; None: they are elsewhere.
+    """
     after = _place(command) + 1
-    options = [option.format_map(environment) for option in program_of(command).options]
+    program = program_of(command)
+    options = [option.format_map(environment) for option in program.options]
+    if root is not None:
+        options += [option.format(ROOT=root) for option in program.root_options]
     return [*command[:after], *options, *command[after:]]
 
 

@@ -27,6 +27,7 @@ class SessionDirectory:
             shutil.rmtree(path, ignore_errors=True)  # of a session that was interrupted
             path.mkdir(parents=True)
         made = cls(path, keep is not None)
+        made.stored.mkdir(mode=0o700)  # a program is let only into a directory that is there when it begins
         if copied is None:
             made.work.mkdir()
         else:
