@@ -8,6 +8,8 @@ from typing import Any, cast
 from ctxfs.adapters.extras import needs
 from ctxfs.context.history.host_cache import HostCache
 from ctxfs.context.history.parts import Part
+from ctxfs.context.history.pool import GIVEN_TO_HISTORY
+from ctxfs.errors.checks import names_settings
 from ctxfs.eviction.placeholder.text import render
 from ctxfs.messages.messages import text_of
 from ctxfs.session.content.stored import Stored
@@ -66,6 +68,7 @@ class CtxfsMiddleware(LangchainMiddleware):
         return CompositeBackend(default or StateBackend(), routes={_RESULTS: CtxfsBackend(self)})
 
 
+@names_settings(GIVEN_TO_HISTORY)
 class CtxfsBackend(BackendProtocol):
     """Files in the session of the current thread: durable, checksummed, and kept when they are overwritten.
 

@@ -18,7 +18,7 @@ from ctxfs.context.history.parts import Part
 from ctxfs.context.history.views import VIEWS, Api
 from ctxfs.context.history.wire import Body
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import require_kind, require_number
+from ctxfs.errors.checks import names_settings, require_kind, require_number
 from ctxfs.lab.ab.meter import Budget, Pricing, billed_usd, bounds_of
 from ctxfs.lab.ab.statistics import Difference, solved_difference
 from ctxfs.messages.base import Usage
@@ -150,6 +150,7 @@ class Sampler:
         return 0.0 if prices is None else billed_usd(given, Usage.of(given), prices)
 
 
+@names_settings()
 class Shadow(Sampler):
     """Compares what the model does next with and without the rewriting: ``History(shadow=Shadow(send))``.
 

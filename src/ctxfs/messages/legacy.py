@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ctxfs.errors import ConfigError, InvalidFunctionCall
-from ctxfs.errors.checks import require_int
+from ctxfs.errors.checks import names_settings, require_int
 from ctxfs.messages.base import CUT, ChatModel, ModelEvent, ModelRequest, Reply, Retrying, TextDelta, ToolSchema, Usage
 from ctxfs.messages.messages import (
     MEDIA_TYPES,
@@ -47,6 +47,7 @@ Functions:
 _AGAIN = "Your function call could not be read: {}. Nothing was run. Write it again, as described."
 
 
+@names_settings()
 class LegacyToolCalls:
     """A chat model with tools, made of one without: wrap it and give it to the agent.
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Literal, get_args
 
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import require_int
+from ctxfs.errors.checks import names_settings, require_int
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.messages import Content
 from ctxfs.text.jsontext.write_stream import is_longer
@@ -108,6 +108,7 @@ _COMPRESSED_FROM: Mapping[str, int] = MappingProxyType({"envelope": 32_768, "tex
 "text" are for tools that know nothing of ctxfs."""
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True)
 class Layout:
     """In which form contents are stored.

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ctxfs.errors import PromptTooLong
+from ctxfs.errors.checks import names_settings
 
 CODES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_max_prompt_tokens_exceeded"})
 """Values of ``code`` or ``type`` that say it: of OpenAI and compatible servers, llama.cpp, GitHub Copilot."""
@@ -74,6 +75,7 @@ WORDINGS = tuple(
 )
 
 
+@names_settings()
 def too_long(error: object, *, status: int | None = None) -> PromptTooLong | None:
     """``error`` as ``PromptTooLong`` if it is a provider's refusal of a prompt as too long, else None.
 

@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Any
 
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import require_bool, require_int, require_kind, require_number
+from ctxfs.errors.checks import names_settings, require_bool, require_int, require_kind, require_number
 from ctxfs.messages.base import Usage
 from ctxfs.messages.models.known import model_or_relative, warn_unknown_model
 from ctxfs.messages.models.prices import CacheTtl, Prices
@@ -14,6 +14,7 @@ from ctxfs.messages.models.prices import CacheTtl, Prices
 _MILLION = 1_000_000
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
     """The prices that the planner uses, in units of one uncached input token.
@@ -115,6 +116,7 @@ _ASSUMED = Prices(
 """The prices of a model of which nothing is known; only their ratios count: Anthropic's, and OpenAI's for its times."""
 
 
+@names_settings()
 def bill_usd(usage: Usage, prices: Prices, cache_ttl: CacheTtl | None = None) -> float:
     """What one call costs in US dollars: each token at the price of the step that the whole prompt reaches.
 

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from anyio import to_thread
 
 from ctxfs.errors import CtxfsError
-from ctxfs.errors.checks import require_method
+from ctxfs.errors.checks import names_settings, require_method
 from ctxfs.messages.messages import Block, Content, encodable
 from ctxfs.text.media import document_pages, image_size
 from ctxfs.text.steps import checkpoint
@@ -111,6 +111,7 @@ class O200kCounter:
         return sum(map(self.count_chunk, chunks(text)))
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True)
 class CharsCounter:
     """An estimate without a vocabulary: one token for every ``chars_per_token`` characters, rounded up."""

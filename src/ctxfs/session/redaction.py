@@ -12,6 +12,7 @@ from typing import Any, cast
 import re2
 
 from ctxfs.errors import ConfigError
+from ctxfs.errors.checks import names_settings
 from ctxfs.messages.messages import Content, ToolCall
 from ctxfs.session.content.visible import visible_text
 
@@ -20,6 +21,7 @@ _ERASED = "[erased]"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction:
     """Removes what patterns match. Can be used as ``AgentConfig(redact=Redaction(patterns=[...]))``.

@@ -25,6 +25,7 @@ from ctxfs.errors import (
     UnsafePath,
     WriteFailed,
 )
+from ctxfs.errors.checks import names_settings
 from ctxfs.storage.base import DirectoryStore, NewFile, RewritingStore, Store, check_name, check_session_name, is_hidden
 from ctxfs.storage.directories import Directories, Parts, check_file, make_root, may_hold
 from ctxfs.storage.failures import reading, reason_of, writing
@@ -46,6 +47,7 @@ NOT_A_SESSION = {errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EN
 """A file, a link, another user's directory, or one that was removed meanwhile."""
 
 
+@names_settings()
 class LocalStore(DirectoryStore, RewritingStore):
     """A ``Store`` in a directory of the local file system.
 
@@ -692,6 +694,7 @@ def _is_session(fs: FileSystem, root_fd: int, name: str, *, unreadable: bool = F
         close_quietly(fs, dir_fd)
 
 
+@names_settings()
 async def remove_session(
     root: Path, session_id: str, *, fs: FileSystem | None = None, tombstone: Mapping[str, Any] | None = None
 ) -> None:

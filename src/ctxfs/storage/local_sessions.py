@@ -7,6 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from ctxfs.errors.checks import names_settings
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.new_session import prepare_root, publish, remove_import, remove_stale, temporary_id
@@ -16,6 +17,7 @@ from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import result_of, run_to_completion, uninterrupted
 
 
+@names_settings()
 class LocalSessions(MakingStores, DirectoryStores):
     """The sessions in ``directory``, an absolute path, as ``SessionStores``. ``fs``: the system, for tests."""
 

@@ -12,12 +12,14 @@ from weakref import ReferenceType, ref
 from typing_extensions import override
 
 from ctxfs.errors import NameTaken, NotStored, SessionClosed, SessionLocked, SessionNotFound
+from ctxfs.errors.checks import names_settings
 from ctxfs.storage.base import NewFile, RewritingStore, check_name, check_session_name
 from ctxfs.storage.failures import writing
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import SessionFound, SessionStores
 
 
+@names_settings()
 @dataclass(slots=True)
 class MemoryDisk:
     """What a ``MemoryStore`` holds: a test may look at it, and damage it as a failing disk would.
@@ -36,6 +38,7 @@ class MemoryDisk:
     lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False)
 
 
+@names_settings()
 class MemoryStore(RewritingStore):
     """A ``Store`` in memory. It survives ``close`` as long as its ``disk`` lives; without one it gets an empty one."""
 

@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from ctxfs.errors import ConfigError
+from ctxfs.errors.checks import names_settings
 from ctxfs.storage.local_sessions import LocalSessions
 from ctxfs.storage.port import FileSystem
 from ctxfs.storage.roots import absolute_root
@@ -31,6 +32,7 @@ STORE_IS_ROOT_PATH: Final = "give it as root_path, which takes a path, a URL or 
 """What to write in the place of the setting ``store``."""
 
 
+@names_settings()
 def stores_at(root_path: str | Path | SessionStores | None, *, fs: FileSystem | None = None) -> SessionStores:
     """Return the place that a user named; None means ``~/.agent/context``.
 

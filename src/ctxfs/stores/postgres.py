@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from ctxfs.errors import ConfigError, MissingExtra, NotStored, StorageError, StoreRefused, WriteFailed
-from ctxfs.errors.checks import require_int, require_number
+from ctxfs.errors.checks import names_settings, require_int, require_number
 from ctxfs.storage.failures import NoAnswer, NotSent
 from ctxfs.storage.roots import list_path
 from ctxfs.stores.answers import SILENT_S
@@ -74,6 +74,7 @@ def shown_url(url: str) -> str:
     return url.partition("?")[0].replace(netloc, netloc.rpartition("@")[2], 1)
 
 
+@names_settings()
 class PostgresBucket(Bucket):
     """A ``Bucket`` in the database at ``url``, such as ``postgresql://user@host/name``.
 

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 from ctxfs.agent.llm.chat_completions import Dialect
+from ctxfs.errors.checks import names_settings
 from ctxfs.messages.base import Usage
 from ctxfs.messages.messages import AssistantMessage, ToolCall
 from ctxfs.messages.tokens import TokenCounter
@@ -21,6 +22,7 @@ FINISH_REASONS = {"end_turn": "stop", "tool_use": "tool_calls"}
 """The reasons of replies that are whole; any other one is cut, which is "length"."""
 
 
+@names_settings()
 class ChatCompletionsServer(OpenAIServer):
     """Plays the turns of a script (see ``MessagesServer``) at ``url``, which ends in ``/v1``: streaming or not.
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ctxfs.errors import InvalidRequest
+from ctxfs.errors.checks import names_settings
 from ctxfs.messages.base import Usage
 from ctxfs.messages.messages import AssistantMessage
 from ctxfs.messages.tokens import count_content
@@ -17,6 +18,7 @@ __all__ = ["GeminiServer"]
 _PATH = re.compile(r"/v1(?:beta|alpha)?/models/([^/:]+):(generateContent|streamGenerateContent|countTokens)$")
 
 
+@names_settings()
 class GeminiServer(ScriptedServer):
     """Plays the turns of a script (see ``MessagesServer``) at ``url``; calls and results are matched by name and order.
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from anyio import to_thread
 
+from ctxfs.errors.checks import names_settings
 from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["Answer", "LoopbackServer"]
@@ -16,6 +17,7 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 POLL_S = 0.02
 
 
+@names_settings()
 class Answer:
     """What to send: a JSON ``body``, or server-sent ``events``; ``whole`` False breaks off after the events."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import anyio.lowlevel
 
 from ctxfs.errors import InvalidRequest
+from ctxfs.errors.checks import names_settings
 from ctxfs.messages.base import ModelEvent, ModelRequest, Reply, TextDelta, ThinkingDelta
 from ctxfs.messages.messages import AssistantMessage, Block, ToolCall
 from ctxfs.messages.serialize import MessagesSerializer
@@ -18,6 +19,7 @@ from ctxfs.testing.prompt_cache import CHARS4, PromptCache
 __all__ = ["Cut", "Script", "ScriptedModel", "Turn"]
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True)
 class Cut:
     """A turn that is cut off after ``turn``: by the token limit, unless ``stop_reason`` names another reason."""
@@ -80,6 +82,7 @@ class Script:
         return {"type": "tool_use", "id": call_id, "name": part.name, "input": dict(part.arguments)}
 
 
+@names_settings()
 class ScriptedModel:
     """A chat model that plays ``turns`` and keeps every request in ``requests`` as a Messages API body.
 

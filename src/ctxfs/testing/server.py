@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxfs.errors import InvalidRequest
+from ctxfs.errors.checks import names_settings
 from ctxfs.messages.base import CUT, Usage
 from ctxfs.messages.messages import THINKING, AssistantMessage, Block
 from ctxfs.messages.tokens import TokenCounter, count_content
@@ -22,6 +23,7 @@ __all__ = ["Broken", "Failure", "MessagesServer", "ServerTurn"]
 DELTA_CHARS = 24
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """A turn that the server answers with an error; ``retry_after_s`` None sends no Retry-After."""
@@ -57,6 +59,7 @@ class Failure:
         return {"type": "error", "error": {"type": self.kind, "message": self.message, **details}}
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
     """A turn that is streamed until ``after_events`` events were sent; then comes ``error``, or nothing any more.
@@ -95,6 +98,7 @@ class ScriptedServer(LoopbackServer):
         self._cache = PromptCache(explicit=False, counter=counter)
 
 
+@names_settings()
 class MessagesServer(LoopbackServer):
     """The Anthropic Messages API on loopback: streaming or not, token counting, and threads that the server keeps.
 

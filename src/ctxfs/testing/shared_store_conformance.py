@@ -27,6 +27,7 @@ import anyio
 from typing_extensions import override
 
 from ctxfs.errors import OutcomeUnknown, SessionClosed, SessionLocked, WriteFailed
+from ctxfs.errors.checks import names_settings
 from ctxfs.storage.base import NewFile, SharedStore, Store
 from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.testing.network import FATES, Network
@@ -38,6 +39,7 @@ HISTORIES = 6
 TURNS = 30
 
 
+@names_settings()
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """On what a store runs.

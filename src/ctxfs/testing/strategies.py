@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from hypothesis import strategies as st
 
+from ctxfs.errors.checks import names_settings
 from ctxfs.messages.messages import AssistantMessage, Block, Content, Message, SystemMessage, ToolMessage, UserMessage
 
 __all__ = [
@@ -48,6 +49,7 @@ def _made_once(make: Callable[P, T]) -> Callable[P, T]:
     return cast("Callable[P, T]", cache(make))
 
 
+@names_settings()
 @_made_once
 def texts(*, surrogates: bool = True) -> st.SearchStrategy[str]:
     """Texts as tools return them: lines, white space, any code point, nothing at all; lone surrogates if wanted."""
@@ -121,6 +123,7 @@ def thinking() -> st.SearchStrategy[Block]:
     )
 
 
+@names_settings()
 @_made_once
 def blocks(*, surrogates: bool = True, visible: bool = False) -> st.SearchStrategy[Block]:
     """Blocks of a user message or a tool result; ``visible`` leaves out texts that a provider refuses."""
@@ -128,12 +131,14 @@ def blocks(*, surrogates: bool = True, visible: bool = False) -> st.SearchStrate
     return st.one_of(text.map(lambda t: {"type": "text", "text": t}), images(), documents())
 
 
+@names_settings()
 @_made_once
 def contents(*, surrogates: bool = True) -> st.SearchStrategy[Content]:
     """What a tool may return: a text, an empty one, a list of blocks, an empty list."""
     return st.one_of(texts(surrogates=surrogates), st.lists(blocks(surrogates=surrogates), max_size=3).map(tuple))
 
 
+@names_settings()
 @st.composite
 def transcripts(
     draw: st.DrawFn, *, max_rounds: int = 3, max_steps: int = 3, max_calls: int = 4, hostile_ids: bool = False

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from ctxfs.errors import CtxfsError, StorageError, ToolDefinitionError, ToolError
+from ctxfs.errors.checks import names_settings
 from ctxfs.messages.base import ToolSchema
 from ctxfs.messages.items import ContentRange
 from ctxfs.messages.messages import Content, check_content, check_flag
@@ -117,6 +118,7 @@ def check_tool_name(name: object) -> None:
         )
 
 
+@names_settings()
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tool:
     """A tool that a model can call.

@@ -112,6 +112,7 @@ class Bash:
             raise ConfigError("the Bash tool needs approve=..., which is asked before every call, or allow_unapproved")
 
 
+@names_settings()
 def bash_tool(
     fs: ContextFileSystem,
     settings: Bash | None = None,

@@ -115,6 +115,7 @@ class Materialized:
     saved_chars: int
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Materializer:
     """The eager policy behind ``Materialize``. Pure.
@@ -251,6 +252,7 @@ def _measured(content: Content) -> str:
     return text_with(content, json_codec.dumps_text)
 
 
+@names_settings()
 async def materialize(
     content: Content,
     *,

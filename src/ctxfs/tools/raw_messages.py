@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from ctxfs.errors import ConfigError, NameTaken, TranscriptError, UnsafePath
 from ctxfs.errors.base import quoted
-from ctxfs.errors.checks import require_int, require_text
+from ctxfs.errors.checks import names_settings, require_int, require_text
 from ctxfs.storage.base import check_name
 from ctxfs.storage.failures import writing
 from ctxfs.storage.files import write_file
@@ -128,6 +128,7 @@ class OffloadedMessages:
     files: list[str]
 
 
+@names_settings()
 async def offload_tool_result(
     message: RawMessage,
     *,
@@ -174,6 +175,7 @@ async def offload_tool_result(
     return OffloadResult(message=dict(copied), freed_chars=len(text) - len(placeholder), file=str(file))
 
 
+@names_settings()
 async def offload_tool_results(
     messages: Sequence[RawMessage],
     *,

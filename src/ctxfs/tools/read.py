@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from ctxfs.errors.checks import names_settings
 from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.filesystem import ContextFileSystem
@@ -26,6 +27,7 @@ _DESCRIPTION = (
 )
 
 
+@names_settings()
 def read_tool(
     fs: ContextFileSystem,
     *,

@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ctxfs.errors import ToolError
+from ctxfs.errors.checks import names_settings
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.names import safe_name
 from ctxfs.messages.tokens import TokenCounter
@@ -50,6 +51,7 @@ ContextLines = Annotated[
 MaxMatches = Annotated[int, Field(ge=1, le=MAX_MATCHES, description="Stop after this many matching lines")]
 
 
+@names_settings()
 def retrieval_tools(
     fs: ContextFileSystem, *, max_tokens: int = DEFAULT_MAX_TOKENS, counter: TokenCounter | None = None
 ) -> tuple[Tool, ...]:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import refuse_unknown, require_kind, require_number
+from ctxfs.errors.checks import names_settings, require_kind, require_number
 from ctxfs.eviction.economics.features import ItemKind
 
 COUNTED_READ_BACKS: Mapping[ItemKind, float] = MappingProxyType(
@@ -22,7 +22,7 @@ _SIZE_UNIT_TOKENS: Final = 1_000
 _READ_BACKS = "read_backs (counted by `ctxfs replay --tune`)"
 _BOUND = "max_loss and cover"
 _NOTHING = "nothing: its rule is gone"
-_REPLACED: Final[Mapping[str, str]] = MappingProxyType(
+_REPLACEMENTS: Final[Mapping[str, str]] = MappingProxyType(
     dict.fromkeys(("needs_by_class", "arrival_needs_by_class", "seen_needs_by_class", "memory_weight"), _READ_BACKS)
     | dict.fromkeys(("arrival_caution", "seen_caution", "caution"), "read_back_weight")
     | dict.fromkeys(("least_cost", "rent_share", "company_factor"), _BOUND)
@@ -36,7 +36,10 @@ _REPLACED: Final[Mapping[str, str]] = MappingProxyType(
 )
 """What replaces a number that is no longer one."""
 
+_REPLACED: Final = {name: f"it is replaced by {instead}" for name, instead in _REPLACEMENTS.items()}
 
+
+@names_settings(_REPLACED)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionParameters:
     """How the planner weighs what it knows.
@@ -53,7 +56,8 @@ class EvictionParameters:
         cover: how many standard deviations of the read-backs to expect must be covered as well; 0: none.
 
     Raises:
-        ConfigError: a value that cannot work, or a name that is gone: the error says what replaces it.
+        ConfigError: a value that cannot work.
+        TypeError: a name that is not here, or not any more: the error says what was meant, or what replaces it.
     """
 
     read_backs: Mapping[ItemKind, float] = field(default_factory=lambda: COUNTED_READ_BACKS)
@@ -61,12 +65,6 @@ class EvictionParameters:
     read_back_weight: float = 1.0
     max_loss: float = 0.03
     cover: float = 1.0
-
-    def __new__(cls, **values: Any) -> Self:
-        """Refuse a name that is gone by what replaces it, which a missing keyword would not say."""
-        _check_names(values)
-        refuse_unknown("EvictionParameters", values, [one.name for one in fields(cls)], {})
-        return object.__new__(cls)
 
     def __post_init__(self) -> None:
         for name in ("by_size", "read_back_weight", "max_loss", "cover"):
@@ -105,10 +103,6 @@ class EvictionParameters:
         Raises:
             ConfigError: an unknown name, or a value that cannot work.
         """
-        _check_names(values)
-        known = [f.name for f in fields(cls)]
-        if unknown := sorted(values.keys() - frozenset(known)):
-            raise ConfigError(f"unknown parameters {', '.join(unknown)}: use {', '.join(known)}")
         given = dict(values)
         try:
             if "read_backs" in given:
@@ -117,11 +111,3 @@ class EvictionParameters:
             return cls(**given)
         except (TypeError, ValueError, AttributeError) as error:
             raise ConfigError(f"eviction parameters: {error}") from error
-
-
-def _check_names(values: Mapping[str, Any]) -> None:
-    gone = [
-        f"{name} is no parameter any more; it is replaced by {_REPLACED[name]}" for name in values if name in _REPLACED
-    ]
-    if gone:
-        raise ConfigError("; ".join(gone))

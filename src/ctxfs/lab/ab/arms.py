@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxfs.errors import ConfigError
+from ctxfs.errors.checks import names_settings
 from ctxfs.errors.spelling import did_you_mean
 
 _KEPT_WHEN_CLEARED = 3
@@ -21,6 +22,7 @@ ARM_NAMES = (
 )
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
     """One arm.

@@ -7,6 +7,7 @@ from typing import Any
 
 from ctxfs.context.history.views import VIEWS, Api
 from ctxfs.errors import BudgetSpent, ConfigError, CtxfsError
+from ctxfs.errors.checks import names_settings
 from ctxfs.lab.ab.clearing import Clearing
 from ctxfs.lab.ab.results import Outcome, Results, SessionKey, SessionResult
 from ctxfs.messages.base import Usage
@@ -66,6 +67,7 @@ class Budget:
             self._spent += usd - reserved_usd
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pricing:
     """How calls are turned into dollars.

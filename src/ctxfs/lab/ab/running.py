@@ -14,7 +14,7 @@ import anyio
 from anyio import to_thread
 
 from ctxfs.errors import BudgetSpent, ConfigError
-from ctxfs.errors.checks import require_int, require_number
+from ctxfs.errors.checks import names_settings, require_int, require_number
 from ctxfs.lab.ab.arms import Arm, checked_arms
 from ctxfs.lab.ab.clearing import Clearing
 from ctxfs.lab.ab.commands import exit_code
@@ -44,6 +44,7 @@ class Play(Protocol):
         """Play it in ``directory``."""
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How a comparison is run.
@@ -81,6 +82,7 @@ class Settings:
                 require_number(name, getattr(self, name), at_least=0)
 
 
+@names_settings()
 async def run(tasks: Sequence[Task], arms: Sequence[Arm | str], solve: Solve, settings: Settings) -> Comparison:
     """Compare arms on tasks: ``solve`` plays each task in each arm, in pairs, in random order.
 

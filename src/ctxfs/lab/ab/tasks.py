@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import require_number, require_text
+from ctxfs.errors.checks import names_settings, require_number, require_text
 from ctxfs.errors.spelling import did_you_mean
 from ctxfs.text.jsontext import codec as json_codec
 
@@ -18,6 +18,7 @@ Check = tuple[str, ...] | Callable[["Task", Any], bool]
 """A command whose exit code 0 says "solved", or a function of the task and of what ``solve`` returned."""
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One task, which each arm gets.

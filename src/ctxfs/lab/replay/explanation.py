@@ -14,6 +14,7 @@ from ctxfs.context.readers import ASSUMED, readers_in
 from ctxfs.context.repair import repaired
 from ctxfs.context.replayed import resume
 from ctxfs.context.transcript import Transcript
+from ctxfs.errors.checks import names_settings
 from ctxfs.eviction.economics.economy import CacheTerms, ModelPricing
 from ctxfs.eviction.economics.features import ItemKind, kind_of_result, program_of
 from ctxfs.eviction.economics.ledger import Ledger, read_backs_in
@@ -131,6 +132,7 @@ class Explanation:
     rates: Rates
 
 
+@names_settings()
 async def explain(fs: ContextFileSystem, *, prices: Prices | None = None) -> Explanation:
     """Explain the session of ``fs``, which is open, perhaps for reading only. Nothing of it changes.
 

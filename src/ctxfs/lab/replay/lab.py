@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Generic, Literal, TypeVar
 
 from ctxfs.errors import ConfigError, MissingExtra, ReplayFormatError
+from ctxfs.errors.checks import names_settings
 from ctxfs.lab.recordings.formats.table import EXPECTED, load
 from ctxfs.lab.recordings.recording import Recording
 from ctxfs.lab.replay.baselines import AsRecorded
@@ -54,6 +55,7 @@ def counter_named(tokens: Tokens) -> Callable[[str], int]:
     raise ConfigError(f"no counter {tokens!r}: use o200k or chars4")
 
 
+@names_settings()
 def replay_files(
     files: Sequence[Path],
     policies: Sequence[str] = (),

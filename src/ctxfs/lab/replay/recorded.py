@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from ctxfs.errors import ReplayFormatError
+from ctxfs.errors.checks import names_settings
 from ctxfs.lab.recordings.formats.table import EXPECTED, load
 from ctxfs.lab.recordings.recording import Kind
 from ctxfs.lab.replay.lab import Loaded, Thread, Tokens, load_threads, policy_for, replay_thread, run_policies, ttl_of
@@ -54,6 +55,7 @@ class RecordedSession:
     cache_ttl_s: float
 
 
+@names_settings()
 def explain_recording(
     path: Path,
     tokens: Tokens = "o200k",

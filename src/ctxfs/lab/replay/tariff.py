@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from ctxfs.errors import ConfigError
+from ctxfs.errors.checks import names_settings
 from ctxfs.lab.recordings.recording import ModelCall, Recording
 from ctxfs.messages.base import Usage
 from ctxfs.messages.models.known import day_of, known_model
@@ -19,6 +20,7 @@ _WINDOW_SHARE: Final = 0.85
 """How full a window is when agents compact: Claude Code does at about 155,000 to 174,000 of 200,000 tokens."""
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceOptions:
     """What the user said of prices; each None means what the recording says.

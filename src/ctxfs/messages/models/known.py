@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 from functools import lru_cache
 from types import FrameType
 
-from ctxfs.errors.checks import require_model
+from ctxfs.errors.checks import names_settings, require_model
 from ctxfs.errors.spelling import did_you_mean
 from ctxfs.messages.models.genai import SNAPSHOT, Row, Step, live_rows
 from ctxfs.messages.models.prices import Prices
@@ -29,6 +29,7 @@ class UnknownModel(UserWarning):
     """ctxfs does not know the model; the message says what it assumes, and which setting replaces that."""
 
 
+@names_settings()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
     """What the table knows of a model. None: the table does not say.
@@ -71,6 +72,7 @@ def known_models() -> KnownModels:
     return KnownModels(source=source, by_provider=dict(Counter(row[0] for row in _rows().values())))
 
 
+@names_settings()
 def known_model(model: str, *, day: date | None = None) -> ModelInfo | None:
     """What is known of ``model``: by the longest name in the table that it starts with; None when it is unknown.
 

@@ -60,6 +60,7 @@ async def session_plan(
     )
 
 
+@names_settings()
 async def prune_session(
     fs: ContextFileSystem,
     *,

@@ -131,6 +131,7 @@ async def carry_out(
     return Forgotten(plan=plan, removed=tuple(removed), failed=tuple(failed))
 
 
+@names_settings()
 async def keep_quota(
     max_bytes: int,
     *,
@@ -176,6 +177,7 @@ async def keep_quota(
     return done
 
 
+@names_settings()
 def quota(max_bytes: int, *, policy: ForgetPolicy | None = None) -> Callable[[Path], Awaitable[None]]:
     """Return a ``keep_quota`` for ``AgentConfig(on_open=…)``: every agent checks before it opens its session.
 

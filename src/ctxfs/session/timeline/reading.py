@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ctxfs.errors.checks import names_settings
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.item_records import absolute
 from ctxfs.session.loading import with_contents
@@ -21,6 +22,7 @@ async def read_timeline(fs: ContextFileSystem) -> Timeline:
     return await run_in_steps(lambda: Timeline(records))
 
 
+@names_settings()
 async def past_request(
     fs: ContextFileSystem, call: int | None = None, *, timeline: Timeline | None = None
 ) -> PastRequest:

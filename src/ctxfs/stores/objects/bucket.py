@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from typing_extensions import override
 
 from ctxfs.errors import ConfigError, CtxfsError, MissingExtra, NotStored, StorageError, StoreRefused, WriteFailed
+from ctxfs.errors.checks import names_settings
 from ctxfs.storage.failures import NoAnswer
 from ctxfs.stores.answers import SILENT_S
 
@@ -83,6 +84,7 @@ class Bucket(Protocol):
         """Delete objects; keys that do not exist count as deleted. Raises ``WriteFailed`` and ``NoAnswer``."""
 
 
+@names_settings()
 def open_bucket(url: str, options: Mapping[str, Any] | None = None) -> Bucket:
     """Return the bucket at ``url``: ``s3://…``, ``gs://…``, ``az://…``, ``file:///…`` or ``memory:///``, with a prefix.
 

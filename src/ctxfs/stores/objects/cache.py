@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from ctxfs.errors.checks import require_int
+from ctxfs.errors.checks import names_settings, require_int
 from ctxfs.storage.failures import writing
 
 logger = logging.getLogger("ctxfs.stores")
@@ -22,6 +22,7 @@ _SUM_BYTES: Final = 32
 _SHARE: Final = 16  # the size is checked each time a 16th of max_bytes was added
 
 
+@names_settings()
 class ReadCache:
     """A read-through cache of contents, shared by all processes that name the same directory.
 

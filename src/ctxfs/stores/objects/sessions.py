@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 from typing_extensions import override
 
 from ctxfs.errors import ConfigError, NotStored, StorageError
+from ctxfs.errors.checks import names_settings
 from ctxfs.storage.roots import list_path
 from ctxfs.storage.sessions import ListingStores, SessionFound
 from ctxfs.storage.threaded import ThreadedStore
@@ -24,6 +25,7 @@ _AT_ONCE: Final = 16
 """Up to this many requests are made at the same time to list sessions."""
 
 
+@names_settings()
 class ObjectSessions(ListingStores):
     """The sessions in a bucket, as ``SessionStores``.
 

@@ -21,6 +21,7 @@ from ctxfs.errors import (
     StorageError,
     WriteFailed,
 )
+from ctxfs.errors.checks import names_settings
 from ctxfs.storage.base import NewFile, RewritingStore, SharedStore, check_name, check_session_name
 from ctxfs.storage.failures import writing
 from ctxfs.storage.troubles import TROUBLES
@@ -69,6 +70,7 @@ class Growing:
         return bytes(waiting[start : start + length - len(read)])
 
 
+@names_settings()
 class ObjectStore(SharedStore, RewritingStore):
     """A ``Store`` in a bucket of an object store, for one session, which any machine that reaches the bucket can open.
 

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ctxfs.errors import ToolError
+from ctxfs.errors.checks import names_settings
 from ctxfs.eviction.placeholder.lines import line_count
 from ctxfs.messages.tokens import TokenCounter, require_counter
 from ctxfs.session.filesystem import ContextFileSystem
@@ -37,6 +38,7 @@ Item = Annotated[str, Field(description="An item's id, as history_search shows i
 Skip = Annotated[int, Field(ge=0, le=MAX_POSITION, description="From the last search, to continue")]
 
 
+@names_settings()
 def recall_tools(
     fs: ContextFileSystem,
     *,

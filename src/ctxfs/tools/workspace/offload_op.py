@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import require_text
+from ctxfs.errors.checks import names_settings, require_text
 from ctxfs.messages.messages import Content, ToolMessage, has_media
 from ctxfs.messages.names import check_session_id
 from ctxfs.messages.tokens import TokenCounter, exceeds, load_counter
@@ -64,6 +64,7 @@ class ToolCallResult:
         )
 
 
+@names_settings()
 class ToolResultOffloadOp:
     """Puts the results of one session's tool calls into the workspace, by their metadata, tool or size.
 

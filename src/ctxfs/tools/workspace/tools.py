@@ -12,6 +12,7 @@ from pydantic import Field
 
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.errors.base import quoted
+from ctxfs.errors.checks import names_settings
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.names import check_session_id
 from ctxfs.messages.tokens import TokenCounter
@@ -40,6 +41,7 @@ CharOffset = Annotated[
 ]
 
 
+@names_settings()
 def workspace_tools(
     service: KnowledgeService,
     session_id: str,
