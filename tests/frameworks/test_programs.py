@@ -108,6 +108,16 @@ def test_codex(work: Path) -> None:
     assert_read_back(in_input(server.requests[-1]), said)
 
 
+def recipe_of_opencode(sessions: Path) -> str:
+    """The configuration that its section of docs/proxy.md prints, with the directory of these sessions."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "proxy.md").read_text()
+    section = page.partition("\n### opencode\n")[2].partition("\n### ")[0]
+    found = re.search(r"```json\n(.+?)```", section, re.DOTALL)
+    assert found, "the section has no configuration"
+    assert "~/.agent/context" in found[1]
+    return found[1].replace("~/.agent/context", sessions.as_posix())
+
+
 def test_opencode(work: Path) -> None:
     def turn(body: dict[str, Any]) -> Any:
         if "bash" not in [tool.get("name") for tool in body.get("tools", ())]:
@@ -115,14 +125,12 @@ def test_opencode(work: Path) -> None:
         command = next_step(work, in_messages(body))
         return "done" if command is None else [ToolCall("bash", {"command": command, "description": "read"})]
 
-    allowed = {"permission": {"bash": "allow", "external_directory": "allow"}}
+    allowed = recipe_of_opencode(work.parent / "sessions")
     with MessagesServer([turn] * 20) as server:
         keys = {"ANTHROPIC_API_KEY": "any", "ANTHROPIC_BASE_URL": server.url}
         quiet = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
         options = ("run", "--dir", str(work), "-m", "anthropic/claude-sonnet-4-5", "Read the logs.")
-        said = printed_by(
-            work, "bash", "opencode", *options, **keys, **quiet, OPENCODE_CONFIG_CONTENT=json.dumps(allowed)
-        )
+        said = printed_by(work, "bash", "opencode", *options, **keys, **quiet, OPENCODE_CONFIG_CONTENT=allowed)
     assert server.refusals == []
     [*_, last] = [body for body in server.requests if in_messages(body)]
     assert_read_back(in_messages(last), said)

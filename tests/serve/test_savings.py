@@ -62,7 +62,10 @@ def test_calls_that_are_billed_while_it_is_summed_up_do_not_disturb(
 
 
 def test_a_run_in_which_nothing_was_replaced_says_why() -> None:
-    why = "nothing was replaced: no result was due, and none would have paid for a change of the prompt"
+    why = (
+        "nothing was replaced: the requests held no tool result that was due, "
+        "and none that would have paid for a change of the prompt"
+    )
     savings = Savings()
     assert why not in savings.lines(), "no call was made"
     savings.answered(PLACE, replaced=0)

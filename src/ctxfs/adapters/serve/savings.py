@@ -140,7 +140,10 @@ class Savings:
             lines.append(f"{plural(now.reading_turns, 'reading turn')} answered inside of the program's requests")
         lines += [f"{plural(count, 'request')} sent unchanged: {reason}" for reason, count in now.problems.items()]
         if now.calls and not (now.replaced or freed or now.problems):
-            lines.append("nothing was replaced: no result was due, and none would have paid for a change of the prompt")
+            lines.append(
+                "nothing was replaced: the requests held no tool result that was due, "
+                "and none that would have paid for a change of the prompt"
+            )
         return lines
 
 
