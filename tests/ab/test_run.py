@@ -156,6 +156,24 @@ async def test_what_is_done_is_kept_when_it_is_interrupted(tmp_path: Path) -> No
         await compared(tmp_path, ["none", "whole"], slow, count=5)
 
 
+async def test_a_session_that_ends_as_the_run_is_interrupted_is_kept(tmp_path: Path) -> None:
+    played = list[str]()
+
+    async def interrupted_at_its_end(task: Task, session: Session) -> bool:
+        played.append(task.id)
+        solved = await looks_up(task, session)
+        if len(played) == 1:
+            group.cancel_scope.cancel()
+        return solved
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(compared, tmp_path, ["none", "whole"], interrupted_at_its_end)
+    assert len(played) == 1
+    comparison = await compared(tmp_path, ["none", "whole"], interrupted_at_its_end)
+    assert comparison.unplayed == 0
+    assert len(played) == len(comparison.sessions), "none was played twice"
+
+
 async def test_time_and_checks_decide(tmp_path: Path) -> None:
     async def solve(task: Task, session: Session) -> str:
         await anyio.Path(session.directory / "answer.txt").write_text("42\n")

@@ -2,15 +2,19 @@
 
 import asyncio
 import gc
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import anyio
 import pytest
 
-from ctxfs import Agent, AgentConfig, ContextFileSystem
+from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
+from ctxfs.agent.runner import ToolRunner
+from ctxfs.messages import ToolCall
 from ctxfs.session.records import ItemAdded
 from ctxfs.testing import ScriptedModel
 from interrupting import Interrupt, interrupted_by
@@ -109,3 +113,31 @@ def test_who_goes_on_after_an_interrupt_on_trio_records_nothing_twice(tmp_path: 
         assert anyio.run(_is_whole, root), hit[-1]
         number += 3
     assert len(hit) > 10
+
+
+@pytest.mark.asyncio
+async def test_an_interrupt_right_after_the_tools_keeps_what_they_returned(tmp_path: Path) -> None:
+    runs, paid = ToolRunner.run.__code__, []
+
+    @tool("Pay an invoice")
+    async def pay() -> str:
+        paid.append("paid")
+        return "paid"
+
+    def trace(frame: FrameType, _event: str, _argument: object) -> None:
+        is_after = frame.f_back is not None and frame.f_back.f_code is Agent._run_tools.__code__  # noqa: SLF001
+        if paid and is_after and frame.f_code is not runs:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    config = AgentConfig(session_id=_ID, offload_root_path=tmp_path, tools=[pay])
+    async with Agent(ScriptedModel([[ToolCall("pay", {})], "done"]), config) as agent:
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                await agent.query("pay it")
+        finally:
+            sys.settrace(before)
+        assert agent.context.items[-1].message.content == "paid"
+        assert not agent.context.unrecorded

@@ -398,11 +398,12 @@ class Agent:
         at = RunningCall(call_id="", session_id=fs.session_id, reply_id=reply_id, epoch=fs.writer.epoch)
         try:
             await self._runner.run(calls, results, at=at)
+            await self._add_results(calls, results, durable=False)  # the eviction's commit has them
         except BaseException:
-            with suppress(SessionClosed):
-                await self._add_results(calls, results, durable=True)
+            if self._context.open_calls:  # an interrupt may have hit after the last tool had ended
+                with suppress(SessionClosed):
+                    await self._add_results(calls, results, durable=True)
             raise
-        await self._add_results(calls, results, durable=False)  # the eviction's commit has them
         return results
 
     @uninterrupted

@@ -162,7 +162,8 @@ class _Running:
                 return
             for arm in arms:
                 result = await self._session(pair, arm)
-                await to_thread.run_sync(self._results.ended, result)
+                with anyio.CancelScope(shield=True):  # it is paid
+                    await to_thread.run_sync(self._results.ended, result)
                 if result.outcome == "budget" or self._fails_from_the_start():
                     return
 
