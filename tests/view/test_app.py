@@ -161,7 +161,12 @@ def test_all_sessions_are_searched(url: str) -> None:
     assert "2 sessions searched" in found
     assert "Nothing matches" in get(f"{url}search?find=question-that-nobody-asked").text
     assert get(f"{url}search?find=%28").status_code == 400
-    assert "alert(1)&lt;/script&gt;" in get(f"{url}search?find=alert").text
+    assert "<mark>alert</mark>(1)&lt;/script&gt;" in get(f"{url}search?find=alert").text
+    assert "<mark>&lt;/script&gt;</mark>" in get(f"{url}search?find=%3C/script%3E").text
+    assert re.search(
+        rf'<h2 class="of"><a href="[^"]*/session/{SESSION}">[^<]+ [^<]+</a> <small>{SESSION}</small>', found
+    )
+    assert found.count('<h2 class="of">') == 1, "once for all items of a session"
 
 
 def test_a_request_can_be_had_in_full(url: str) -> None:

@@ -1,5 +1,6 @@
 """The page's search: hits are streamed, nothing is found twice or missed, and one bad session hides no other."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,23 @@ async def test_a_hit_is_there_before_the_next_session_is_opened(stores: Watched)
     assert stores.asked == ["s1"]
     await searched.aclose()
     assert stores.asked == ["s1"], "who leaves ends the search"
+
+
+async def test_a_hit_says_what_its_session_asked_and_what_matched(tmp_path: Path) -> None:
+    for name in ("s1", "s2"):
+        async with ContextFileSystem(name, root_path=tmp_path) as fs:
+            await fs.writer.store([tool_result(fs, f"a <needle> {n}\n") for n in range(2)])
+    untitled = chosen_rows(await list_summaries(LocalSessions(tmp_path)), sort="name")
+    rows = [replace(untitled[0], title="Where is it?"), untitled[1]]
+    searched = search_sessions(LocalSessions(tmp_path), rows, "<n.*>")
+    page = [one async for one in searched if isinstance(one, FoundItem)]
+    assert [(one.title, one.is_first) for one in page] == [
+        ("Where is it?", True),
+        ("Where is it?", False),
+        ("s2", True),
+        ("s2", False),
+    ]
+    assert page[0].pieces == [[("a ", False), ("<needle>", True), (" 0", False)]]
 
 
 async def test_a_session_without_the_words_is_not_opened(stores: Watched) -> None:

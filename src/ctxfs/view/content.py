@@ -15,6 +15,7 @@ from ctxfs.tools.paging import Line, LineCutter, LineEnds
 from ctxfs.tools.search.contents import matches_in, require_progress
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.stored import stored_ends, stored_lines
+from ctxfs.view.marks import Piece, pieces
 
 PAGE_LINES = 400
 """The most lines of a page."""
@@ -33,6 +34,7 @@ class ContentPage:
         lines: in order; one that continues (``more``), or starts after its beginning (``begin``), is part of a line.
         total_lines: the number of lines of the whole content.
         how: which lines these are.
+        pieces: of lines that match, the text of each, in matches and what is between them; else empty.
         previous_first: the first line of the page before; None: this is the first page.
         next_first: the first line of the next page; None: this is the last page.
         note: anything else to show, such as that there are more matches.
@@ -41,6 +43,7 @@ class ContentPage:
     lines: Sequence[Line]
     total_lines: int
     how: How
+    pieces: Sequence[Sequence[Piece]] = ()
     previous_first: int | None = None
     next_first: int | None = None
     note: str = ""
@@ -134,4 +137,8 @@ async def _matching(content: ContentReader | str, pattern: str, first: int) -> C
         note = f"{note}; searched up to line {found.stopped.number - 1:,} of {total:,}"
     elif found.next_line is not None:
         note = f"the first {note}"
-    return ContentPage(lines=found.lines, total_lines=total, how="grep", next_first=found.next_line, note=note)
+    marking = LinePattern(pattern)
+    marked = await run_in_steps(lambda: [pieces(marking, line) for line in found.lines])
+    return ContentPage(
+        lines=found.lines, total_lines=total, how="grep", pieces=marked, next_first=found.next_line, note=note
+    )

@@ -3,18 +3,21 @@
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from ctxfs.session.entries import Entry
 from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.storage.sessions import SessionStores
+from ctxfs.storage.threads import run_in_steps
 from ctxfs.text.steps import CpuBudget
 from ctxfs.tools.paging import Line
-from ctxfs.tools.search.line_pattern import MAX_CPU_S
+from ctxfs.tools.search.line_pattern import MAX_CPU_S, LinePattern
 from ctxfs.tools.search.lines import FoundLine
 from ctxfs.tools.search.query import Query
 from ctxfs.tools.search.search import CutLines, Hit
 from ctxfs.tools.search.sessions import Problem, search_session
+from ctxfs.view.marks import Piece, pieces
 
 MOST_ITEMS = 100
 """A search stops after this many items with a match, and can be continued: more are not read on one page."""
@@ -25,13 +28,20 @@ PROGRESS_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundItem:
-    """An item with matching lines, and the first of them, which are not trusted; ``more``: there are others."""
+    """An item with matching lines, and the first of them, which are not trusted; ``more``: there are others.
+
+    ``title``: that of its session, or its id. ``pieces``: the text of each line, in matches and what is between them.
+    ``is_first``: no other item of its session was found before.
+    """
 
     session_id: str
+    title: str
     item_id: str
     tool: str
     lines: Sequence[Line]
+    pieces: Sequence[Sequence[Piece]]
     more: bool
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +87,7 @@ async def search_sessions(
                     yield Progress(searched=place, of=total, items=items, ended=True, next_place=place, skip=shown - 1)
                     return
                 items += 1
-                yield one
+                yield replace(one, is_first=shown == skip + 1)
         skip = 0
         if time.monotonic() - said_at >= PROGRESS_S:
             said_at = time.monotonic()
@@ -101,7 +111,9 @@ async def _items(
                 lines.append(one.line)
                 continue
             if lines:
-                yield _found_item(session_id, one.item, lines, more=one.end.next_line is not None)
+                more = one.end.next_line is not None
+                marking = query.compiled(CpuBudget(MAX_CPU_S))
+                yield await run_in_steps(partial(_found_item, session, one.item, lines, marking, more=more))
                 lines = []
             stopped = one.end.stopped
             if stopped is not None:
@@ -109,7 +121,15 @@ async def _items(
                 yield Problem(f"{item}: searched up to line {stopped.number - 1:,}: {stopped.error}")
 
 
-def _found_item(session_id: str, entry: Entry, lines: Sequence[FoundLine], *, more: bool) -> FoundItem:
+def _found_item(
+    session: SessionSummary, entry: Entry, lines: Sequence[FoundLine], pattern: LinePattern, *, more: bool
+) -> FoundItem:
     return FoundItem(
-        session_id=session_id, item_id=entry.item_id, tool=entry.tool_name or "", lines=tuple(lines), more=more
+        session_id=session.session_id,
+        title=session.title or session.session_id,
+        item_id=entry.item_id,
+        tool=entry.tool_name or "",
+        lines=tuple(lines),
+        pieces=[pieces(pattern, line) for line in lines],
+        more=more,
     )
