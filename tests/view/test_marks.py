@@ -36,7 +36,9 @@ def test_a_cut_is_no_end_of_the_line() -> None:
     assert marked("^b|b$", "bab") == "[b]a[b]"
     assert marked("^b|b$", "bab", begin=7) == "ba[b]"
     assert marked("^b|b$", "bab", more=True) == "[b]ab"
-    assert marked("b.*", "abc", begin=7, more=True) == "a[bc]", "what goes on past the cut is marked up to there"
+    assert marked("b.*", "abc", begin=7, more=True) == "a[bc]", (
+        "a match that goes on behind the cut is marked up to the cut"
+    )
 
 
 def test_only_so_many_matches_are_marked() -> None:

@@ -336,10 +336,10 @@ class Transcript:
             self._text_left([item for item in items if item.id not in left] or items)
 
     def _text_left(self, items: Sequence[ContextItem]) -> None:
-        """Count what the planner knows as text that stays, and which one of ``items`` lost all the same.
+        """Tell the planner what ``items`` lost of the text that it takes to stay.
 
-        Such are the copy of a part, replaced with it (a reply may have one beside the call that left), and a result of
-        which a placeholder saves next to nothing, when another rule evicts it.
+        That is the copy of a part, which is replaced with it (a reply may have one beside the call that left), or a
+        result that another rule evicts although its placeholder saves next to nothing.
         """
         assert self.economy is not None
         freed = self.economy.ledger.total_tokens - self.tokens

@@ -22,7 +22,7 @@ _SIZE_UNIT_TOKENS: Final = 1_000
 _READ_BACKS = "read_backs (counted by `ctxfs replay --tune`)"
 _BOUND = "max_loss and cover"
 _NOTHING = "nothing: its rule is gone"
-_REPLACEMENTS: Final[Mapping[str, str]] = MappingProxyType(
+_REPLACEMENTS: Final = (
     dict.fromkeys(("needs_by_class", "arrival_needs_by_class", "seen_needs_by_class", "memory_weight"), _READ_BACKS)
     | dict.fromkeys(("arrival_caution", "seen_caution", "caution"), "read_back_weight")
     | dict.fromkeys(("least_cost", "rent_share", "company_factor"), _BOUND)

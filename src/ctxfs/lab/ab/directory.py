@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from ctxfs.storage.port import DIR_MODE
+
 
 @dataclass(frozen=True, slots=True)
 class SessionDirectory:
@@ -27,7 +29,7 @@ class SessionDirectory:
             shutil.rmtree(path, ignore_errors=True)  # of a session that was interrupted
             path.mkdir(parents=True)
         made = cls(path, keep is not None)
-        made.stored.mkdir(mode=0o700)  # a program is let only into a directory that is there when it begins
+        made.stored.mkdir(mode=DIR_MODE)  # a program is let only into a directory that is there when it begins
         if copied is None:
             made.work.mkdir()
         else:

@@ -106,15 +106,18 @@ def _inputs(found: Held) -> Iterator[tuple[str, str]]:
                     yield input_id, item_id
 
 
-def equals(found: Held, item_ids: Collection[str]) -> set[str]:
-    """The other items whose stored content was equal, by its checksum: also where a file is gone since."""
-    digests = {stored.digest for item_id in item_ids for stored in found.stored.get(item_id, ())}
-    known = {digest for digest in digests if digest.strip("0")}  # erasing an item writes zeros in its place
-    return {
-        item_id
-        for item_id, records in found.stored.items()
-        if item_id not in item_ids and any(stored.digest in known for stored in records)
-    }
+def checksums(found: Held, item_ids: Iterable[str]) -> set[str]:
+    """Those of all contents that were stored for these items, but the zeros that stand for an erased one."""
+    known = set[str]()
+    for item_id in item_ids:
+        known.update(stored.digest for stored in found.stored.get(item_id, ()))
+    return {digest for digest in known if digest.strip("0")}
+
+
+def equals(found: Held, item_ids: Iterable[str]) -> set[str]:
+    """The items that ever had the same content as one of these, which are among them; a file may be gone since."""
+    known = checksums(found, item_ids)
+    return {item_id for item_id, records in found.stored.items() if any(stored.digest in known for stored in records)}
 
 
 class Eraser:

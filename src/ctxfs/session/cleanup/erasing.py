@@ -19,7 +19,7 @@ import anyio
 from ctxfs.errors import ConfigError, CorruptContent, CtxfsError, NotStored, SessionNotFound, UnknownItem, WriteFailed
 from ctxfs.errors.checks import names_settings
 from ctxfs.session.archive import without_items
-from ctxfs.session.cleanup.eraser import Eraser, Held, Quotes, equals, held, related, text_of
+from ctxfs.session.cleanup.eraser import Eraser, Held, Quotes, checksums, equals, held, related, text_of
 from ctxfs.session.content.blocks import index_name
 from ctxfs.session.content.file import ContentFile
 from ctxfs.session.content.reader import ContentReader
@@ -193,9 +193,7 @@ async def _plan(fs: ContextFileSystem, found: Held, item_ids: Sequence[str]) -> 
     quotes = await run_in_steps(lambda: Quotes(contents))
     others = [item_id for item_id in (found.items | found.stored) if item_id not in reasons]
     archives = [a for a, ids in found.archives.items() if a not in reasons and not ids.isdisjoint(reasons)]
-    equal = equals(found, reasons)
-    quoting = await _quoting(fs, found, quotes, [one for one in others if one not in equal], archives)
-    quoting = [one for one in others if one in equal or one in quoting]
+    quoting = await _quoting(fs, found, quotes, others, archives, equal=equals(found, reasons))
     quoting += [f"note {number}" for number, text in found.notes.items() if quotes.found_in(text)]
     not_reached: list[str] = []
     if fs.recovery.damages:
@@ -228,12 +226,18 @@ def _asked(fs: ContextFileSystem, found: Held, item_ids: Sequence[str]) -> list[
 
 
 async def _quoting(
-    fs: ContextFileSystem, found: Held, quotes: Quotes, others: Sequence[str], archives: Collection[str]
+    fs: ContextFileSystem,
+    found: Held,
+    quotes: Quotes,
+    others: Sequence[str],
+    archives: Collection[str],
+    *,
+    equal: Collection[str],
 ) -> list[str]:
-    """Those of ``others`` with a line or a long word of the erased contents, in their order."""
+    """Those of ``others`` that are ``equal``, or have a line or a long word of the erased contents, in their order."""
 
     def by_journal() -> set[str]:
-        return {item_id for item_id in others if _quotes_in(quotes, found.texts.get(item_id, []))}
+        return {one for one in others if one in equal or _quotes_in(quotes, found.texts.get(one, []))}
 
     # The journal's texts are looked through in one piece of work: a thread for each of many short ones takes three
     # times as long as to look. Contents in files are loaded one by one, so that no more than one is in memory.
@@ -274,9 +278,7 @@ async def _content(fs: ContextFileSystem, found: Held, item_id: str) -> str:
 
 async def _sharing(session_id: str, found: Held, item_ids: Collection[str], stores: SessionStores) -> tuple[str, ...]:
     """The other sessions of the place that have one of the contents, or the history to which it belonged."""
-    digests = set[str]()
-    for item_id in item_ids:
-        digests.update(stored.digest for stored in found.stored.get(item_id, []))
+    digests = checksums(found, item_ids)
     marks = [digest.encode() for digest in digests] + [_mark(item_id) for item_id in item_ids]
     sharing: list[str] = []
     origins: dict[str, str] = {}  # of sessions with one of the items: the session that each is a fork of
@@ -338,18 +340,18 @@ async def _carry_out(fs: ContextFileSystem, found: Held, plan: Erasure, *, by: s
     store = storage_of(fs)
     item_ids = [item.item_id for item in plan.items]
     archives: list[ContentFile] = []
-    checksums: dict[str, str] = {}
+    digests: dict[str, str] = {}
     gone_ids = frozenset(item_ids)
     for archive in plan.archives:
         file = await _new_archive(store, found, archive, gone_ids)
         if file is not None:
             archives.append(file)
-            checksums[archive] = file.stored.digest
+            digests[archive] = file.stored.digest
         elif archive in found.stored:
-            checksums[archive] = found.stored[archive][-1].digest
+            digests[archive] = found.stored[archive][-1].digest
     log = await store.read_log()
     # What cannot be done is found before anything changes.
-    await run_in_steps(lambda: rewritten(log, Eraser(item_ids, checksums)))
+    await run_in_steps(lambda: rewritten(log, Eraser(item_ids, digests)))
     records: list[Record] = []
     for item in plan.items:
         gone = found.tombstones.get(item.item_id)
@@ -360,18 +362,18 @@ async def _carry_out(fs: ContextFileSystem, found: Held, plan: Erasure, *, by: s
     if records:
         await fs.writer.journal.commit(Commit(records=records, replacing=archives if together else ()))
     try:
-        await _remove_bytes(store, plan, checksums, [] if together else archives)
+        await _remove_bytes(store, plan, digests, [] if together else archives)
     except WriteFailed as error:
         left = "no reader is given what was erased, but the place still holds it: erase the same items again"
         raise WriteFailed(plan.session_id, f"{error.reason}; {left}") from error
 
 
 async def _remove_bytes(
-    store: ThreadedStore, plan: Erasure, checksums: Mapping[str, str], archives: Sequence[ContentFile]
+    store: ThreadedStore, plan: Erasure, digests: Mapping[str, str], archives: Sequence[ContentFile]
 ) -> None:
     """Remove the contents from files, archives and log, once their tombstones are durable.
 
-    ``checksums``: those of the archives without the contents. ``archives``: the new ones that are not written yet.
+    ``digests``: those of the archives without the contents. ``archives``: the new ones that are not written yet.
     """
     gone: list[str] = []
     for item in plan.items:
@@ -381,7 +383,7 @@ async def _remove_bytes(
     for file in archives:
         await store.replace(file.name, file)
     log = await store.read_log()
-    eraser = Eraser([item.item_id for item in plan.items], checksums)
+    eraser = Eraser([item.item_id for item in plan.items], digests)
     new = await run_in_steps(lambda: rewritten(log, eraser))
     if new != log or store.is_shared:  # a server may still hold deleted bytes
         await store.rewrite(new)
