@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.context import Context
+from ctxfs.context import Context, History
+from ctxfs.errors import ConfigError, SessionClosed
 from ctxfs.eviction.events import Evicted, RecordFailed
 from ctxfs.eviction.offload_plan import Plan, Trim
 from ctxfs.messages import CharsCounter
@@ -187,3 +188,73 @@ async def test_what_keep_recent_governs_leaves_by_no_other_rule(tmp_path: Path) 
         now[0] = 1e6  # the cache is cold: all that pays leaves
         results = [step for step in context.plan().offloads if not isinstance(step, Trim)]
         assert [step.reason for step in results] == ["Read keeps its last 1 (setting: keep_recent)"] * 4
+
+
+# Over files that somebody else opened ---------------------------------------------------------------------------------
+
+
+async def test_a_context_over_open_files_resumes_the_session(tmp_path: Path) -> None:
+    async with Context("s", root_path=tmp_path, counter=CharsCounter()) as context:
+        await context.add(UserMessage("hi"), AssistantMessage("hello"))
+        items = context.items
+    fs = ContextFileSystem("s", root_path=tmp_path)
+    await fs.open()
+    again = Context(fs=fs, counter=CharsCounter())
+    again.tools = []
+    with pytest.raises(SessionClosed, match="open"):
+        await again.add(UserMessage("too early"))
+    async with again:
+        assert again.items == items
+        await again.add(UserMessage("more"))
+        expected = again.items
+    assert not fs.is_open
+    async with Context("s", root_path=tmp_path, counter=CharsCounter()) as last:
+        assert last.items == expected
+
+
+async def test_open_files_have_one_context(tmp_path: Path) -> None:
+    async with Context("s", root_path=tmp_path, counter=CharsCounter()) as context:
+        await context.add(UserMessage("hi"))
+        other = Context(fs=context.fs, counter=CharsCounter())
+        with pytest.raises(ConfigError, match="has a context"):
+            await other.open()
+        with pytest.raises(SessionClosed):
+            await other.add(UserMessage("not in here"))
+        await other.close()
+        await context.add(AssistantMessage("hello"))
+        items = context.items
+    async with other:
+        assert other.items == items
+
+
+async def test_a_context_over_open_files_of_a_history_is_refused(tmp_path: Path) -> None:
+    async with History("s", root_path=tmp_path) as history:
+        await history.aarrive(LONG * 10, tool="Read", call_id="c1")
+    async with ContextFileSystem("s", root_path=tmp_path) as fs:
+        recorded = await fs.history()
+        with pytest.raises(ConfigError, match="History"):
+            await Context(fs=fs).open()
+        assert fs.is_open
+        assert await fs.history() == recorded
+
+
+async def test_a_context_over_files_for_reading_only_is_refused(tmp_path: Path) -> None:
+    async with Context("s", root_path=tmp_path, counter=CharsCounter()) as context:
+        await context.add(UserMessage("hi"))
+    fs = ContextFileSystem("s", root_path=tmp_path, read_only=True)
+    with pytest.raises(ConfigError, match="reading only"):
+        Context(fs=fs)
+
+
+async def test_files_that_somebody_opened_again_are_resumed_before_anything_is_added(tmp_path: Path) -> None:
+    async with Context("s", root_path=tmp_path, counter=CharsCounter()) as context:
+        await context.add(UserMessage("hi"))
+        await context.fs.close()
+        async with Context("s", root_path=tmp_path, counter=CharsCounter()) as other:
+            await other.add(AssistantMessage("hello"))
+        await context.fs.open()
+        with pytest.raises(SessionClosed):
+            await context.add(UserMessage("more"))
+        await context.open()
+        await context.add(UserMessage("more"))
+        assert [item.message.content for item in context.items] == ["hi", "hello", "more"]

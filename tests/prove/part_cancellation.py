@@ -183,8 +183,14 @@ async def _restore_archived(bench: Bench) -> None:
     await bench.context.add(UserMessage("now"))
 
 
+async def _open_over_open_files(bench: Bench) -> None:
+    await bench.context.fs.open()
+    await bench.context.open()
+
+
 OPERATIONS: dict[str, Operation] = {
     "open": Operation(run=lambda b: b.context.open(), opened=False),
+    "open over open files": Operation(run=_open_over_open_files, opened=False),
     "close": Operation(run=lambda b: b.context.close()),
     "add a message": Operation(run=lambda b: b.context.add(UserMessage("more"))),
     "add a large message": Operation(run=lambda b: b.context.add(UserMessage(_long("the user", 900)))),

@@ -115,7 +115,7 @@ class Context:
         pin_user_messages: whether messages of the user are pinned.
         one_commit_a_turn: new messages become durable only with a reply that calls no tool, with an eviction, or when
             ``record`` or ``close`` is called: this saves commits, but a crash loses the turn.
-        fs: the session's files, instead of ``session_id`` and ``root_path``.
+        fs: the session's files, instead of ``session_id`` and ``root_path``; open or not, ``close`` closes them.
 
     Use it as an async context manager, or call ``open`` and ``close``. Everything that was added is durable when the
     call returns, unless you ask otherwise, so a context that is never closed loses nothing. A closed context can be
@@ -149,6 +149,8 @@ class Context:
         require_kind("fs", fs, ContextFileSystem, "ContextFileSystem(...)")
         if fs is not None and (session_id, root_path) != (None, None):
             raise ConfigError("fs already determines the session: leave out session_id and root_path")
+        if fs is not None and fs.read_only:
+            raise ConfigError("fs is for reading only, and a context writes: use ContextFileSystem(read_only=False)")
         self._settings = ContextSettings(
             model=model,
             keep_recent=keep_recent,
@@ -264,32 +266,33 @@ class Context:
         After ``close`` it resumes from what was recorded; items that could not be written before are not in it.
 
         Raises:
-            ConfigError: a ``History`` wrote the session, so that its messages are elsewhere. Nothing changed.
+            ConfigError: a ``History`` wrote the session, so that its messages are elsewhere, or another context is open
+                over the same ``fs``. Nothing changed.
             SessionLocked: another writer has it.
             StorageError: the directory cannot be used.
 
         """
-        was_open = self.fs.is_open
+        was_open = self._live.is_open
         try:
             await self._open()
         except (KeyboardInterrupt, SystemExit):  # it may have hit when the session was open
             if not was_open:
-                await self.fs.close()
+                await self._release()
             raise
 
     async def _open(self) -> None:
         async with self._live.lock:
-            if self.fs.is_open:
+            if self._live.is_open:
                 return
             if self._counter is None:
                 self._counter = await load_counter()
             await self.fs.open(owner="Context")
+            self._live.attach()
             try:
                 self._requests = Requests(self._requests.tools)
                 await resume(self._live, self._controller, self.counter)
                 self._warn_of_unread()  # an existing session keeps its layout, which may be compressed
                 await self.fs.writer.record_eviction(self._settings.rules(self._controller.budget))
-                self.fs.writer.has_context = True
             except BaseException:
                 await self.fs.close()
                 raise
@@ -305,13 +308,18 @@ class Context:
         try:
             await self._close()
         except (KeyboardInterrupt, SystemExit):  # it may have hit before the session was released
-            await self.fs.close()
+            await self._release()
             raise
+
+    async def _release(self) -> None:
+        """Close the files, unless another context has them."""
+        if not self.fs.is_open or self.fs.writer.context in (None, self._live):
+            await self.fs.close()
 
     @uninterrupted
     async def _close(self) -> None:
         async with self._live.lock:
-            if not self.fs.is_open:
+            if not self._live.is_open:
                 return
             try:
                 await self._live.settle()

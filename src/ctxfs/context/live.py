@@ -13,7 +13,7 @@ from ctxfs.context.readers import ASSUMED, Readers
 from ctxfs.context.replayed import resume
 from ctxfs.context.settings import ContextSettings
 from ctxfs.context.transcript import Transcript
-from ctxfs.errors import OutcomeUnknown, SessionClosed
+from ctxfs.errors import ConfigError, OutcomeUnknown, SessionClosed
 from ctxfs.eviction.compaction import ArchiveSlot
 from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.events import ContentReadBack, ContentRestored
@@ -72,6 +72,19 @@ class LiveTranscript:
         self._slot: ArchiveSlot | None = None
 
     @property
+    def is_open(self) -> bool:
+        """Whether the session was resumed here: somebody else may have opened, or opened again, its files."""
+        return self.fs.is_open and self.fs.writer.context is self
+
+    def attach(self) -> None:
+        """Make this the one context over the open files. Raises ``ConfigError`` if there is another one."""
+        if self.fs.writer.context is not None:
+            raise ConfigError(
+                f"session {self.fs.session_id} has a context over these files: use that one, or close it first"
+            )
+        self.fs.writer.context = self
+
+    @property
     def known(self) -> Known:
         """What is taken: ids and names of files, and the identifiers that the model can already read."""
         return Known(self.fs.writer.names, self._identifiers)
@@ -79,7 +92,7 @@ class LiveTranscript:
     @property
     def why_unread(self) -> str | None:
         """Why no tool of the requests opens what placeholders name: nothing leaves before it must. None: one does."""
-        compresses = self.fs.is_open and self.fs.writer.names.layout.compressed_from_chars > 0
+        compresses = self.is_open and self.fs.writer.names.layout.compressed_from_chars > 0
         return self._readers.why_not(has_files=Path(self.fs.base).is_absolute(), compresses=compresses)
 
     def read_with(self, readers: Readers) -> None:
@@ -88,7 +101,7 @@ class LiveTranscript:
             return
         self._readers = readers
         self._slot = None
-        if self.fs.is_open:
+        if self.is_open:
             self.rules = self._rules(self.rules.counter)
             self._agrees = self._agrees and not self.transcript.items
 
@@ -124,7 +137,7 @@ class LiveTranscript:
     async def changing(self) -> AsyncIterator[None]:
         """One change of the open session at a time."""
         async with self.lock:
-            if not self.fs.is_open:
+            if not self.is_open:
                 raise SessionClosed(f"session {self.fs.session_id} is not open: `async with` it, or call open()")
             if not self._agrees:
                 await self.settle()

@@ -23,7 +23,7 @@ from ctxfs.session.content.stored import Stored
 from ctxfs.session.item_records import absolute
 from ctxfs.session.journal_writer import JournalReader
 from ctxfs.session.loading import with_contents
-from ctxfs.session.owner import Owner
+from ctxfs.session.owner import Owner, check_owner
 from ctxfs.session.patience import patiently
 from ctxfs.session.records import Record
 from ctxfs.session.recovery import Recovery, read_journal, scan_session
@@ -135,6 +135,11 @@ class ContextFileSystem:
         return self._stores
 
     @property
+    def read_only(self) -> bool:
+        """Whether it was made for reading only."""
+        return self._read_only
+
+    @property
     def is_open(self) -> bool:
         """Whether the session is open."""
         return self._journal is not None
@@ -170,6 +175,7 @@ class ContextFileSystem:
         ``SessionNotFound``, ``UnsafePath``, ``ConfigError`` and ``WriteFailed``.
         """
         if self._journal is not None:
+            check_owner(self._session_id, self._state, owner)
             return
         write = not self._read_only
         try:
@@ -281,7 +287,7 @@ class ContextFileSystem:
             WriteFailed: it could not be recorded. Nothing changed.
 
         """
-        if self.writer.has_context:
+        if self.writer.context is not None:
             raise NotRestorable(item_id, "a context is open on the session: use its own restore()")
         await self.writer.restore(item_id, reason=reason)
 

@@ -69,7 +69,7 @@ class SessionWriter:
     Attributes:
         names: allocates ids and names.
         growing: the outputs of running commands that are being written, by item id.
-        has_context: whether a context is open on the session, which holds its items in memory; the context sets it.
+        context: the context that is open on the session, which holds its items in memory and sets this; None: none.
 
     """
 
@@ -86,7 +86,7 @@ class SessionWriter:
         self.journal = JournalWriter(store, session_id, clock)
         self.names = NameAllocator(layout=layout)
         self.growing: dict[str, GrowingLog] = {}
-        self.has_context = False
+        self.context: object | None = None
         self._store = store
         self._session_id = session_id
         self._base = base
