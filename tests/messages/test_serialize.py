@@ -251,7 +251,9 @@ def test_the_requests_own_limit_counts() -> None:
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        ({"role": "system", "content": "x"}, "only user and assistant"),
+        ({"role": "system", "content": "x"}, r"only user and assistant are messages; .* set_system_prompt\(\)$"),
+        ({"role": "tool", "content": "x"}, "only user and assistant are messages; .* tool_result block"),
+        ({"role": "usr", "content": "x"}, "only user and assistant are messages$"),
         ({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]}, "no tool_use of that id"),
     ],
 )

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -130,6 +131,13 @@ async def test_a_client_that_reads_no_longer_ends_it() -> None:
     await serve_stdio(SERVER, io.BytesIO(json.dumps(request("ping")).encode()), _Closed())
 
 
+HELLO = json.dumps(request("initialize", protocolVersion="2025-06-18")) + "\n"
+
+
+def _without_settings() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("CTXFS_")}
+
+
 @pytest.mark.service
 @pytest.mark.slow
 def test_a_server_imports_nothing_that_makes_it_start_late() -> None:
@@ -142,10 +150,49 @@ def test_a_server_imports_nothing_that_makes_it_start_late() -> None:
     assert not {"pydantic", "sqlite3", "ctxfs.tools.retrieval", "ctxfs.context.history.history"} & set(loaded)
 
 
+def test_a_plug_in_greets_before_the_command_line_is_imported(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "class Answered:\n"
+        "    def write(self, line): os.write(2, ' '.join(sys.modules).encode()); os._exit(0)\n"
+        "class Output: buffer = Answered()\n"
+        "sys.argv = ['ctxfs', 'mcp', '--claude-code']; sys.stdout = Output()\n"
+        "from ctxfs.cli import main; main()"
+    )
+    environment = {**_without_settings(), "CTXFS_ROOT": str(tmp_path / "new")}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], input=HELLO, env=environment, capture_output=True, text=True, check=True
+    )
+    assert "ctxfs.adapters.serve.protocol" in ran.stderr
+    assert not {"typer", "pydantic", "anyio", "ctxfs.session"} & set(ran.stderr.split())
+
+
+@pytest.mark.parametrize("settings", [{}, {"CTXFS_PREVIEW_ABOVE_TOKENS": "9000"}])
+def test_a_plug_in_greets_once_and_goes_on(settings: dict[str, str], tmp_path: Path) -> None:
+    environment = {**_without_settings(), "CTXFS_ROOT": str(tmp_path), **settings}
+    lines = HELLO + json.dumps(request("tools/list", 2)) + "\n"
+    command = [sys.executable, "-m", "ctxfs", "mcp", "--claude-code"]
+    ran = subprocess.run(command, input=lines, env=environment, capture_output=True, text=True, check=True)
+    answers = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [answer["id"] for answer in answers] == [1, 2]
+    assert "serverInfo" in answers[0]["result"]
+
+
+@pytest.mark.parametrize("wrong", ["CTXFS_ROOT", "CTXFS_STORE", "CTXFS_PREVIEW_ABOVE_TOKENS"])
+def test_a_plug_in_whose_environment_is_wrong_does_not_greet(wrong: str, tmp_path: Path) -> None:
+    (tmp_path / "500").write_text("a file, no place for sessions, and too small a number of tokens")
+    environment = {**_without_settings(), wrong: "500"}
+    command = [sys.executable, "-m", "ctxfs", "mcp", "--claude-code"]
+    ran = subprocess.run(
+        command, input=HELLO, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("ctxfs: ")
+
+
 def test_a_plug_in_that_cannot_serve_does_not_greet(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ctxfs", "mcp", "--claude-code", "--preview-above-tokens", "500"]
     command += ["--root", str(tmp_path)]
-    hello = json.dumps(request("initialize", protocolVersion="2025-06-18")) + "\n"
-    ran = subprocess.run(command, input=hello, capture_output=True, text=True, check=False, timeout=HANGS_S)
+    ran = subprocess.run(command, input=HELLO, capture_output=True, text=True, check=False, timeout=HANGS_S)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "preview_above_tokens" in ran.stderr

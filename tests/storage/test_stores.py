@@ -204,6 +204,8 @@ def test_a_history_goes_on_in_another_process(stores: SessionStores) -> None:
         ("ftp://somewhere/else", "is not a place for sessions"),
         ("file://host/path", "is not the URL of a directory"),
         ("file:relative", "is no directory: give a URL as text, with two slashes, as in 'file://…'"),
+        ("s3://", "names no bucket: write s3://bucket/prefix"),
+        ("az:///", "names no bucket: write az://bucket/prefix"),
         (Path("s3://bucket/prefix"), "is no directory: give a URL as text, with two slashes, as in 's3://…'"),
     ],
 )

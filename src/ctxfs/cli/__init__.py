@@ -1,6 +1,8 @@
 """The ``ctxfs`` command. All of it but this module needs the extra ``cli``; some commands need another one."""
 
+import os
 import sys
+from pathlib import Path
 
 from ctxfs.version import VERSION_LINE
 
@@ -11,6 +13,9 @@ _EXTRAS = {
     **dict.fromkeys(("httpx2", "starlette", "uvicorn"), "proxy"),
 }
 """The extra that brings each package that the command line needs."""
+_PLUG_IN = ["mcp", "--claude-code"]
+"""The arguments with which the plug-in of Claude Code starts this command."""
+_ITS_VARIABLES = ("CTXFS_STORE", "CTXFS_PREVIEW_ABOVE_TOKENS")
 
 
 def main() -> None:
@@ -18,6 +23,10 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:  # answered here: it needs no extra, and typer would load pydantic for it
         sys.stdout.write(VERSION_LINE)
         return
+    if sys.argv[1:] == _PLUG_IN and _nothing_to_refuse():
+        from ctxfs.adapters.serve.protocol import greet_once  # noqa: PLC0415 - nothing else needs it here
+
+        greet_once()  # typer and pydantic are most of a start, and Claude Code waits for the answer
     try:
         from ctxfs.cli.app import run  # noqa: PLC0415 — typer and rich are an extra
 
@@ -28,6 +37,14 @@ def main() -> None:
             raise
         code = _missing(package)
     sys.exit(code)
+
+
+def _nothing_to_refuse() -> bool:
+    """Whether the plug-in can greet before its settings are read: the environment has none that may be wrong."""
+    if any(name in os.environ for name in _ITS_VARIABLES) or sys.stdin is None or sys.stdin.isatty():
+        return False
+    root = Path(os.environ.get("CTXFS_ROOT", ""))
+    return root.is_dir() or not root.exists()
 
 
 def _missing(package: str) -> int:

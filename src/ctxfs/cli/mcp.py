@@ -7,7 +7,7 @@ from typing import Annotated
 import anyio
 import typer
 
-from ctxfs.adapters.serve.protocol import greet
+from ctxfs.adapters.serve.protocol import greet_once
 from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import PreviewAbove, Query, Root, StoreUrl
@@ -60,7 +60,7 @@ def mcp(
     stores = stores_of(sessions_at(root, store, may_be_new=True))
     check_preview_above(preview_above_tokens or None)  # before it greets
     tell_a_person("The plug-in of Claude Code starts this command itself")
-    first = greet()
+    first = greet_once()
     from ctxfs.adapters.serve.claude_code import plugin_at, serve  # noqa: PLC0415 - half of the time of a start
 
     plugin = plugin_at(

@@ -174,6 +174,13 @@ class MessagesSerializer:
             self._turns.pop()
 
 
+_INSTEAD = {
+    "tool": "a tool's result is a tool_result block of a user's message",
+    "system": "the system prompt is set with set_system_prompt()",
+}
+"""What to write in the place of a message of another role."""
+
+
 def _with_status(messages: list[dict[str, Any]], status: str) -> list[dict[str, Any]]:
     """The messages with a text at their end; none of them is changed in place."""
     block = {"type": "text", "text": encodable(status)}
@@ -196,7 +203,8 @@ def from_dict(message: Mapping[str, Any], tool_names: Mapping[str, str]) -> list
             raise TranscriptError([f"{key} beside the content: give each call as a content block of type tool_use"])
     role = message["role"]
     if role not in ("user", "assistant"):
-        raise TranscriptError([f"a message of role {role!r}: only user and assistant are messages"])
+        wrong = f"a message of role {role!r}: only user and assistant are messages"
+        raise TranscriptError([f"{wrong}; {_INSTEAD[role]}" if role in _INSTEAD else wrong])
     raw: str | Sequence[Block] = message["content"]
     content: Content = raw if isinstance(raw, str) else tuple(raw)
     if role == "assistant":

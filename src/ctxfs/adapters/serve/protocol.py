@@ -7,6 +7,7 @@ starts late. Follows the specification of 2025-11-25; a newer client falls back 
 
 import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, BinaryIO
 
 from ctxfs.text.jsontext import codec as json_codec
@@ -55,6 +56,12 @@ def greet(incoming: BinaryIO | None = None, outgoing: BinaryIO | None = None) ->
     answers.write(answer)
     answers.flush()
     return b""
+
+
+@cache
+def greet_once() -> bytes:
+    """``greet`` on the standard streams, when this is first called; then what that returned."""
+    return greet()
 
 
 def message_in(line: bytes) -> Mapping[str, Any]:

@@ -115,9 +115,12 @@ def _obstore() -> Any:
 
 def _store_at(url: str, options: Mapping[str, Any] | None) -> Any:
     obstore = _obstore()
+    scheme, _, rest = url.partition("://")
+    if scheme not in _DEFAULTS and not rest.strip("/"):
+        raise ConfigError(f"{url!r} names no bucket: write {scheme}://bucket/prefix")
     try:
         given = dict(options or {})
-        settings = {**_DEFAULTS.get(url.partition(":")[0], _ANSWERS), **given}
+        settings = {**_DEFAULTS.get(scheme, _ANSWERS), **given}
         if "client_options" in settings:
             settings["client_options"] = {
                 **_ANSWERS["client_options"],
