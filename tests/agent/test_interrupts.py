@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
+from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, tool
 from ctxfs.agent.runner import ToolRunner
 from ctxfs.messages import ToolCall
 from ctxfs.session.records import ItemAdded
@@ -141,3 +141,40 @@ async def test_an_interrupt_right_after_the_tools_keeps_what_they_returned(tmp_p
             sys.settrace(before)
         assert agent.context.items[-1].message.content == "paid"
         assert not agent.context.unrecorded
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("method", ["_settle", "_add_results"])
+async def test_a_second_interrupt_while_results_are_recorded_loses_none(tmp_path: Path, method: str) -> None:
+    wrapper = getattr(Agent, method)
+    caller = Agent.stream.__code__ if method == "_settle" else Agent._settle.__wrapped__.__code__  # type: ignore[attr-defined]  # noqa: SLF001
+    paid: list[str] = []
+    hit: list[str] = []
+
+    @tool("Pay an invoice")
+    async def pay() -> str:
+        paid.append("paid")
+        return "paid"
+
+    @tool("Press Ctrl-C")
+    async def stop() -> str:
+        raise KeyboardInterrupt
+
+    def trace(frame: FrameType, _event: str, _argument: object) -> None:
+        back = frame.f_back
+        if paid and frame.f_code is wrapper.__code__ and back is not None and back.f_code is caller:
+            hit.append(method)
+            raise KeyboardInterrupt  # ends the tracing
+
+    config = AgentConfig(session_id=_ID, offload_root_path=tmp_path, tools=[pay, stop])
+    async with Agent(ScriptedModel([[ToolCall("pay", {}), ToolCall("stop", {})], "done"]), config) as agent:
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                await agent.query("pay it")
+        finally:
+            sys.settrace(before)
+    assert hit == [method]
+    async with Context(_ID, root_path=tmp_path) as context:
+        assert [item.message.content for item in context.items][-2] == "paid"

@@ -10,6 +10,7 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import ChatAnthropic, Done, ToolEnded, ToolStarted, UsageReported
+from ctxfs.agent.config import Redact
 from ctxfs.errors import AgentBusy, ConfigError, ReplyIncomplete, SessionClosed, SessionError, TurnLimitReached
 from ctxfs.eviction import Evicted, Offloaded
 from ctxfs.messages import TextDelta, ToolCall
@@ -292,7 +293,7 @@ async def test_closing_an_agent_ends_its_query_and_the_calls_are_answered_when_t
     async with Agent(resumed, config) as again:
         assert await again.query("go on") == "done"
     check(resumed.requests[0])
-    assert "interrupted" in json.dumps(resumed.requests[0])
+    assert '"content": "ok"' in json.dumps(resumed.requests[0])  # the tool had ended after the close
 
 
 async def test_closing_an_agent_hides_no_cancellation_and_no_error_of_a_callback(tmp_path: Path) -> None:
@@ -348,17 +349,18 @@ async def test_an_error_without_a_text_is_a_result_too(tmp_path: Path) -> None:
     assert "Mute: its text cannot be shown: __str__ raised ZeroDivisionError" in json.dumps(model.requests[1])
 
 
-async def test_redaction_comes_before_everything_else(tmp_path: Path) -> None:
-    secret = "sk-verysecret"
+SECRET = "sk-verysecret"
 
+
+async def test_redaction_comes_before_everything_else(tmp_path: Path) -> None:
     @tool("Leak", ephemeral=1)
     def leak(fail: bool) -> str:
         if fail:
-            raise ValueError(secret)
-        return f"{secret} " * 5000
+            raise ValueError(SECRET)
+        return f"{SECRET} " * 5000
 
     def redact(call: ToolCall, content: object) -> str:
-        return str(content).replace(secret, "[redacted]")
+        return str(content).replace(SECRET, "[redacted]")
 
     calls = [[ToolCall("leak", {"fail": fail})] for fail in (False, True, False)]
     model = ScriptedModel([*calls, "done"])
@@ -366,10 +368,81 @@ async def test_redaction_comes_before_everything_else(tmp_path: Path) -> None:
         model, AgentConfig(tools=[leak], offload_root_path=tmp_path, redact=redact, layout=Layout("envelope", 0))
     ) as agent:
         events = [event async for event in agent.stream("go")]
-    assert secret not in json.dumps(model.requests)
-    assert not any(secret in repr(event) for event in events)
+    assert SECRET not in json.dumps(model.requests)
+    assert not any(SECRET in repr(event) for event in events)
     for path in (tmp_path / agent.session_id).rglob("*"):
-        assert path.is_dir() or secret not in path.read_text()
+        assert path.is_dir() or SECRET not in path.read_text()
+
+
+def paying(redact: Redact, root: Path) -> Agent:
+    """An agent whose tool changes something, and returns a secret with it."""
+
+    @tool("Pay an invoice")
+    async def pay() -> str:
+        return f"paid with {SECRET}"
+
+    config = AgentConfig(tools=[pay], offload_root_path=root, redact=redact)
+    return Agent(ScriptedModel([[ToolCall("pay", {})], "done"]), config)
+
+
+def is_clean(agent: Agent, root: Path) -> bool:
+    """Whether the secret is not in the session."""
+    return all(SECRET not in path.read_text() for path in (root / agent.session_id).rglob("*") if path.is_file())
+
+
+async def test_a_result_that_was_being_redacted_when_the_query_was_cancelled_is_kept(tmp_path: Path) -> None:
+    begun: list[object] = []
+
+    async def redact(call: ToolCall, content: object) -> str:
+        begun.append(content)
+        if len(begun) == 1:
+            scope.cancel()
+            await anyio.sleep_forever()
+        return str(content).replace(SECRET, "…")
+
+    async with paying(redact, tmp_path) as agent:
+        with anyio.CancelScope() as scope:
+            await agent.query("go")
+        assert agent.context.items[-1].message.content == "paid with …"
+        assert is_clean(agent, tmp_path)
+        assert await agent.query("again") == "done"
+
+
+@pytest.mark.parametrize("then", ["hangs", "fails"])
+async def test_a_result_that_cannot_be_redacted_after_a_cancellation_says_that_its_call_ended(
+    then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ctxfs.agent.runner._REDACT_AGAIN_S", 0.01)
+    begun: list[object] = []
+
+    async def redact(call: ToolCall, content: object) -> str:
+        begun.append(content)
+        scope.cancel()
+        if len(begun) > 1 and then == "fails":
+            raise RuntimeError(SECRET)
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async with paying(redact, tmp_path) as agent:
+        with anyio.CancelScope() as scope:
+            await agent.query("go")
+        assert "has ended" in str(agent.context.items[-1].message.content)
+        assert is_clean(agent, tmp_path)
+        assert await agent.query("again") == "done"
+    assert len(begun) == 2
+    assert ("redact raised RuntimeError" in caplog.text) == (then == "fails")
+    assert SECRET not in caplog.text
+
+
+async def test_a_result_that_redact_fails_for_says_that_its_call_ended(tmp_path: Path) -> None:
+    def redact(call: ToolCall, content: object) -> str:
+        raise RuntimeError("no model")
+
+    async with paying(redact, tmp_path) as agent:
+        with pytest.raises(RuntimeError, match="no model"):
+            await agent.query("go")
+        assert "has ended" in str(agent.context.items[-1].message.content)
+        assert is_clean(agent, tmp_path)
 
 
 async def test_a_failing_callback_stops_the_query_and_leaves_a_valid_transcript(tmp_path: Path) -> None:

@@ -455,8 +455,8 @@ def _turns() -> list[Turn]:
     return [calls("a", "b"), calls("c"), [ToolCall("context_list", {})], *["done"] * 5]
 
 
-def _agent(root: Path, kind: type[Agent] = Agent, finished: list[str] | None = None) -> Agent:
-    """An agent whose tool notes in ``finished`` what it has done."""
+def _agent(root: Path, kind: type[Agent] = Agent, finished: list[str] | None = None, *, redacts: bool = False) -> Agent:
+    """An agent whose tool notes in ``finished`` what it has done; ``redacts``: a callback waits between both."""
 
     @tool("Print many lines", ephemeral=1)
     async def lines(name: str) -> str:
@@ -466,8 +466,14 @@ def _agent(root: Path, kind: type[Agent] = Agent, finished: list[str] | None = N
             finished.append(name)
         return _long(name)
 
+    async def redact(call: ToolCall, content: Content) -> Content:
+        for _ in range(3):
+            await anyio.lowlevel.checkpoint()
+        return content
+
     config = AgentConfig(
         tools=[lines],
+        redact=redact if redacts else None,
         system_prompt="Be brief.",
         session_id=_ID,
         offload_root_path=root,
@@ -486,8 +492,11 @@ async def _agent_session(agent: Agent) -> None:
             pass
 
 
+_REDACTED = "agent: query, redacted"
+
 AGENT_OPERATIONS: dict[str, Callable[[Agent], Awaitable[Any]]] = {
     "agent: query": _agent_new,
+    _REDACTED: _agent_new,
     "agent: open, stream, close": _agent_session,
     "agent: open": lambda agent: agent.open(),
     "agent: resume": lambda agent: agent.open(),
@@ -500,7 +509,7 @@ async def _agent_attempt(cancel: Cancel, name: str, kind: type[Agent] = Agent) -
         if name == "agent: resume":
             await _interrupted_session(root)
         finished: list[str] = []
-        agent = _agent(root, kind, finished)
+        agent = _agent(root, kind, finished, redacts=name == _REDACTED)
         fired = await cancel(lambda: AGENT_OPERATIONS[name](agent))
         wrong = await _lost(agent.context, finished)
         if wrong:

@@ -46,7 +46,9 @@ from ctxfs.tools.materialization import Materialize, Materializer
 if TYPE_CHECKING:
     from ctxfs.tools.recall.archive import PastSession
 
-_INTERRUPTED = "This call was interrupted before it had a result. Call the tool again if you still need it."
+_INTERRUPTED = ToolResult(
+    "This call was interrupted before it had a result. Call the tool again if you still need it.", is_error=True
+)
 _CUT = "Your reply was cut by its token limit, so this call was not run. Make smaller calls, one at a time."
 _MAX_REFUSALS = 8
 """How often one prompt is made smaller because the provider refused it as too long."""
@@ -82,6 +84,7 @@ class Agent:
         self._config = config
         self._schema_tokens = 0
         self._events: list[AgentEvent] = []
+        self._results: dict[str, ToolResult] = {}  # of the last reply's calls, by their ids
         self._busy = False
         self._opened = False
         fs = ContextFileSystem(config.session_id, root_path=config.offload_root_path, layout=config.file_layout)
@@ -171,7 +174,7 @@ class Agent:
         self._schema_tokens = self._context.counter.count("".join(schemas))
         if self._config.reads_itself:
             check_readable(self._context.items, self.session_id)
-        await self._context.answer_open_calls(_INTERRUPTED)
+        await self._add_results()
         if self._config.system_prompt is not None:
             await self._context.set_system_prompt(self._config.system_prompt)
 
@@ -188,6 +191,8 @@ class Agent:
         opened = self._opened
         self._opened = False
         try:
+            if opened and not self._busy:
+                await self._settle()  # an interrupt may have kept the last query from it
             if opened and self._config.on_close is not None:
                 await self._config.on_close(self._context.fs)
         finally:
@@ -243,8 +248,7 @@ class Agent:
         self._busy = True
         try:
             await self.open()
-            if self._context.open_calls:  # storage failed when the last query ended
-                await self._context.answer_open_calls(_INTERRUPTED)
+            await self._add_results()  # storage may have failed when the last query ended
             await self._context.add(UserMessage(text), durable=False)  # the request's commit has it
             async with aclosing(self._run()) as events:
                 async for event in events:
@@ -259,8 +263,7 @@ class Agent:
     async def _settle(self) -> None:
         """Answer the calls that a query left open, and record all; after a close they wait until it is opened."""
         with suppress(SessionClosed):
-            if self._context.open_calls:
-                await self._context.answer_open_calls(_INTERRUPTED)
+            await self._add_results()
             if self._context.unrecorded:
                 await self._context.record()
 
@@ -356,6 +359,7 @@ class Agent:
         It is durable before an answer is returned, and before a tool runs that changes something. Raises ``Unrecorded``
         or ``OutcomeUnknown`` otherwise.
         """
+        self._results = {}
         await self._context.add(reply.message, usage=reply.usage, model=reply.model, durable=False)
         calls = self._context.open_calls
         runs = () if reply.stop_reason in CUT or self._config.one_commit_a_turn else calls
@@ -390,25 +394,22 @@ class Agent:
     async def _run_tools(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Run the calls of one reply and record the results in call order.
 
-        When it is cancelled, or a callback fails, what has finished is kept and the rest is answered as interrupted.
+        When it is cancelled, or a callback fails, the end of the query records what has finished, and answers the rest
+        as interrupted.
         """
-        results = [ToolResult(_INTERRUPTED, is_error=True)] * len(calls)
         fs = self._context.fs
         reply_id = self._context.items[-1].id
         at = RunningCall(call_id="", session_id=fs.session_id, reply_id=reply_id, epoch=fs.writer.epoch)
-        try:
-            await self._runner.run(calls, results, at=at)
-            await self._add_results(calls, results, durable=False)  # the eviction's commit has them
-        except BaseException:
-            if self._context.open_calls:  # an interrupt may have hit after the last tool had ended
-                with suppress(SessionClosed):
-                    await self._add_results(calls, results, durable=True)
-            raise
-        return results
+        await self._runner.run(calls, self._results, at=at)
+        await self._add_results(durable=False)  # the eviction's commit has them
+        return [self._results[call.id] for call in calls]
 
     @uninterrupted
-    async def _add_results(self, calls: Sequence[ToolCall], results: Sequence[ToolResult], *, durable: bool) -> None:
-        answered = tuple(zip(calls, results, strict=True))
+    async def _add_results(self, *, durable: bool = True) -> None:
+        """Answer the open calls with what their tools have returned, or as interrupted."""
+        answered = [(call, self._results.get(call.id, _INTERRUPTED)) for call in self._context.open_calls]
+        if not answered:
+            return
         await self._context.add(
             *(ToolMessage(call.id, call.name, r.content, is_error=r.is_error) for call, r in answered),
             sources={call.id: r.source for call, r in answered if r.source is not None},

@@ -6,17 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from inspect import isawaitable
 
+import anyio
+
 from ctxfs.agent.config import Approve, Redact
 from ctxfs.agent.telemetry.telemetry import SessionTelemetry
 from ctxfs.errors import ConfigError, InvalidToolArguments
 from ctxfs.errors.base import quoted
 from ctxfs.messages.messages import ToolCall, check_content
 from ctxfs.storage.task_group import TaskGroup, is_own_cancellation
+from ctxfs.storage.threads import uninterrupted
 from ctxfs.tools.base import RunningCall, Tool, ToolResult, told
 
 _log = logging.getLogger("ctxfs.agent")
 
 _CANCELLED = "CancelledError: something that the tool waited for was cancelled"
+
+_REDACT_AGAIN_S = 5.0
+"""For how long a query that is cancelled waits for what was being redacted: a callback may wait for a server."""
 
 
 class ToolRunner:
@@ -43,25 +49,61 @@ class ToolRunner:
         tools = (self._tools.get(call.name) for call in calls)
         return any(tool is not None and not tool.read_only for tool in tools)
 
-    async def run(self, calls: Sequence[ToolCall], results: list[ToolResult], *, at: RunningCall) -> None:
-        """Run the calls of one reply concurrently; each result is put at its call's index of ``results``.
+    async def run(self, calls: Sequence[ToolCall], results: dict[str, ToolResult], *, at: RunningCall) -> None:
+        """Run the calls of one reply concurrently; each result is put into ``results`` under its call's id.
 
         ``at``: the call that ``running_call`` returns, without its id.
 
         A tool that fails, and a call that is denied or names no tool, have an error as their result. If a callback
         raises, the other calls are cancelled, and its error is raised.
         """
+        unredacted: dict[str, ToolResult] = {}
+        try:
+            async with TaskGroup() as group:
+                for call in calls:
+                    group.start_soon(self._run, call, replace(at, call_id=call.id), results, unredacted)
+        except BaseException:
+            await self._redact_rest(calls, results, unredacted)
+            raise
 
-        async def run(index: int, call: ToolCall) -> None:
-            results[index] = await self._result(call, replace(at, call_id=call.id))
+    @uninterrupted
+    async def _redact_rest(
+        self, calls: Sequence[ToolCall], results: dict[str, ToolResult], unredacted: Mapping[str, ToolResult]
+    ) -> None:
+        """Redact again what was cut in the middle of it: its tool has run, and would be run again without a result."""
+        with anyio.move_on_after(_REDACT_AGAIN_S):
+            for call in calls:
+                if call.id not in unredacted:
+                    continue
+                try:
+                    results[call.id] = await self._redacted(call, unredacted[call.id])
+                except Exception as error:  # noqa: BLE001 - what interrupted the calls is raised
+                    text = "the result of call %s of the tool %s is lost: redact raised %s"
+                    _log.warning(text, quoted(call.id), quoted(call.name), type(error).__name__)
 
-        async with TaskGroup() as group:
-            for index, call in enumerate(calls):
-                group.start_soon(run, index, call)
+    async def _run(
+        self,
+        call: ToolCall,
+        running: RunningCall,
+        results: dict[str, ToolResult],
+        unredacted: dict[str, ToolResult],
+    ) -> None:
+        """Run one call. From the end of its tool on, ``results`` says so: what it did must not be done again."""
 
-    async def _result(self, call: ToolCall, running: RunningCall) -> ToolResult:
         async def result() -> ToolResult:
-            return await self._redacted(call, await self._outcome(call, running))
+            outcome = await self._outcome(call, running)
+            if self._redact is None:
+                results[call.id] = outcome
+                return outcome
+            results[call.id] = _NOT_REDACTED
+            unredacted[call.id] = outcome
+            try:
+                results[call.id] = await self._redacted(call, outcome)
+            except Exception:
+                del unredacted[call.id]
+                raise
+            del unredacted[call.id]
+            return results[call.id]
 
         _log.debug("call %s of the tool %s begins", quoted(call.id), quoted(call.name))
         if self._telemetry is None:
@@ -77,11 +119,9 @@ class ToolRunner:
                 "an error of " if found.is_error else "",
                 f"{len(found.text):,}",
             )
-        return found
 
     async def _redacted(self, call: ToolCall, result: ToolResult) -> ToolResult:
-        if self._redact is None:
-            return result
+        assert self._redact is not None
         content = self._redact(call, result.content)
         if isawaitable(content):
             content = await content
@@ -117,3 +157,9 @@ class ToolRunner:
 
 def _error(text: str) -> ToolResult:
     return ToolResult(text, is_error=True)
+
+
+_NOT_REDACTED = _error(
+    "This call has ended, but its result is not available: it could not be redacted. It may have changed something: "
+    "check that before you call the tool again."
+)
