@@ -224,3 +224,15 @@ async def test_adding_from_two_tasks_keeps_every_message(tmp_path: Path) -> None
         items = context.items
     async with Context(context.session_id, root_path=tmp_path) as resumed:
         assert resumed.items == items
+
+
+async def test_tools_that_settings_name_and_requests_do_not_have_are_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Context(root_path=tmp_path, keep_recent={"serch": 1}, pin_tools=["rules"]) as context:
+        for _ in range(2):
+            context.tools = [{"name": name} for name in ("search", "rules", "Read")]
+        context.tools = None
+    assert caplog.text.count("keep_recent names tools that the requests do not have so far") == 1
+    assert "'serch' (did you mean 'search'?)" in caplog.text
+    assert "pin_tools" not in caplog.text

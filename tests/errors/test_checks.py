@@ -5,6 +5,8 @@ import pytest
 from ctxfs.errors import ConfigError, SessionNotFound, UnknownItem, UnsafePath, UnsupportedCacheTtl
 from ctxfs.errors.base import described
 from ctxfs.errors.checks import async_with_only, names_settings, require_int
+from ctxfs.eviction.budget import Budget
+from ctxfs.eviction.economics.parameters import EvictionParameters
 
 LONG = "9" * 100_000
 
@@ -62,3 +64,14 @@ def test_what_needs_async_with_says_so() -> None:
     for method in ("__enter__", "__exit__"):
         with pytest.raises(TypeError, match="Opened needs `async with`"):
             getattr(Opened(), method)()
+
+
+def test_all_unknown_settings_are_named() -> None:
+    with pytest.raises(
+        TypeError, match=r"no setting 'window_token': did you mean 'window_tokens'\?; no setting 'zzz': "
+    ):
+        Budget(window_token=9, zzz=1)  # type: ignore[call-arg]
+    with pytest.raises(
+        ConfigError, match=r"no setting 'covr': did you mean 'cover'\?; no setting 'zzz': its settings "
+    ):
+        EvictionParameters.from_mapping({"covr": 1, "zzz": 2})

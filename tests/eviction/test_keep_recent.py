@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ctxfs.eviction.candidates import Candidates
 from ctxfs.eviction.holds import Holds
-from ctxfs.eviction.keep_recent import EphemeralLedger
+from ctxfs.eviction.keep_recent import EphemeralLedger, unknown_tools
 from ctxfs.eviction.offload_plan import Offload, Plan
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import ToolMessage, UserMessage
@@ -227,3 +227,11 @@ def test_what_cannot_shrink_is_not_kept_behind_one_that_waits() -> None:
         value.entered(result(number, placeholder=None if number else "gone"), number, f"/s/call_{number}")
     assert len(value._ledger._held["Read"]) == 3  # noqa: SLF001 - what is examined at each plan
     assert due(value, seen=50) == ["call_0"]
+
+
+def test_a_tool_that_requests_do_not_have_is_named_with_the_one_that_was_meant() -> None:
+    assert unknown_tools("keep_recent", ["search"], ["search", "read"]) is None
+    assert unknown_tools("pin_tools", [], ["search"]) is None
+    said = unknown_tools("keep_recent", ["zzz", "serch"], ["search", "read"])
+    assert said is not None
+    assert said.endswith("so it does nothing for them: 'serch' (did you mean 'search'?), 'zzz'")

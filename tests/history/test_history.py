@@ -39,6 +39,7 @@ from ctxfs.lab.replay.explanation import Explanation, explain
 from ctxfs.messages.base import Reply, Usage
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.names import ENVELOPE
+from ctxfs.session.entries import entries
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.shared import SharedFileSystem
 from ctxfs.session.timeline.costs import Account, account
@@ -892,3 +893,22 @@ def test_a_preview_is_one_of_the_results_that_a_tool_keeps(tmp_path: Path) -> No
             edits = history.rewrite(parts)
     assert str(edits[2]).startswith("[Content offloaded]")
     assert str(edits[4]).startswith("[Output stored in full")
+
+
+def test_what_is_stored_is_listed_in_the_order_of_the_history(tmp_path: Path) -> None:
+    shown = [Part("user", "Find it", 0)]
+    results = [("c1", "log", 1_000), ("c2", "dump", 20_000), ("c3", "log", 1_000)]
+    with History("one", root_path=tmp_path, keep_recent={"log": 1}, preview_above_tokens=8_000) as history:
+        for call_id, tool, words in results:
+            shown.append(Part("call", {}, f"call {call_id}", call_id, tool))
+            shown.append(Part("result", f"{call_id} word" * words, f"result {call_id}", call_id, tool))
+            history.rewrite(shown)
+            history.replied({"prompt_tokens": 50, "completion_tokens": 5}, "gpt-5")
+
+    async def read() -> tuple[list[str], list[str]]:
+        async with ContextFileSystem("one", root_path=tmp_path, read_only=True) as fs:
+            return list(fs.state.stored), [entry.item_id for entry in await entries(fs)]
+
+    stored, listed = anyio.run(read)
+    assert stored[0].startswith("c2"), "it was stored first, since it came as a preview"
+    assert listed == sorted(stored)

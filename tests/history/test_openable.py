@@ -160,3 +160,16 @@ def test_an_adapter_names_the_tools_of_its_request(tmp_path: Path) -> None:
     with history(tmp_path) as one:
         assert not one.rewrite(parts, tools=["log"])
         assert len(one.rewrite(parts, tools=["log", "Read"])) == 2
+
+
+def test_a_tool_of_keep_recent_that_requests_do_not_have_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with History("one", root_path=tmp_path, keep_recent={"lag": 1, "Read": 2}) as one:
+        one.messages(messages(1, []))
+        assert "keep_recent" not in caplog.text, "the tools are not known yet"
+        for count in (1, 2):
+            one.messages(messages(count, ["log", "Read"]))
+    assert caplog.text.count("keep_recent names tools that the requests do not have so far") == 1
+    assert "'lag' (did you mean 'log'?)" in caplog.text
+    assert "'Read'" not in caplog.text

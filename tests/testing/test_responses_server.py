@@ -9,6 +9,7 @@ import pytest
 
 from ctxfs.messages import AssistantMessage, ToolCall
 from ctxfs.testing import Broken, Cut, Failure, ResponsesServer
+from ctxfs.testing.server import ServerTurn
 from patience import HANGS_S
 
 CALLS: Any = ["Reading.", ToolCall("Read", {"path": "p" * 60}), ToolCall("Read", {})]
@@ -98,7 +99,7 @@ def test_a_request_refers_to_items_that_the_server_keeps() -> None:
 
 def test_failures_and_broken_streams() -> None:
     error = Failure(status=500, kind="server_error", message="no more")
-    turns = [
+    turns: list[ServerTurn] = [
         Failure.rate_limited(retry_after_s=1),
         Broken(turn="an answer", error=error),
         Broken(turn="an answer", after_events=2),

@@ -165,3 +165,19 @@ def test_the_file_opens_without_a_server(root: Path) -> None:
         assert box is not None
         page.locator("#chart-context .u-over").click(position={"x": box["width"] * 9.5 / 30, "y": 40})
         expect(page.locator("tr:target")).to_have_attribute("id", "call-10")
+
+
+async def make_stored_question(root: Path) -> None:
+    """A session whose first question is in a file, and has a secret in its first line."""
+    async with Context("asked", root_path=root, model="", window=2_000, pricing=None) as context:
+        await context.add(UserMessage(f"Why does {SECRET} not work? {'word ' * 40_000}"), AssistantMessage("I see"))
+
+
+def test_the_headline_is_the_first_question_also_where_it_is_in_a_file(root: Path) -> None:
+    with anyio.from_thread.start_blocking_portal() as portal:
+        portal.call(make_stored_question, root)
+    assert f"<h1>Why does {SECRET} not" in exported(root, "asked")
+    page = exported(root, "asked", "--redact", "sk-[0-9a-f]+")
+    assert f"<h1>Why does {REDACTED} not work? word" in page
+    assert SECRET[:20] not in page
+    assert "<h1>asked</h1>" in exported(root, "asked", "--no-contents")

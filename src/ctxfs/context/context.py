@@ -95,7 +95,7 @@ class Context:
         root_path: where sessions are: a directory, a URL (``s3://bucket/prefix``) or a ``SessionStores``; None means
             ``~/.agent/context``.
         keep_recent: how many results stay, by tool; older ones are evicted exactly when due, and by no other rule.
-            Results of other tools stay until evicting them pays.
+            Results of other tools stay until evicting them pays. Names that no tool in ``tools`` has are logged.
         offload_enabled: the main switch: False evicts nothing, whatever else is set. The session is still recorded, and
             the window is still guarded: ``ContextOverflow`` is raised before a request that cannot fit.
         offload_policy: which types of items may be evicted, and from which size on, which every rule but
@@ -257,6 +257,8 @@ class Context:
         self._requests.tools = defined
         self._live.read_with(ASSUMED if defined is None else readers_in(defined.tools))
         self._warn_of_unread()
+        if defined is not None:
+            self._live.warn_of_unknown(tool_names(defined.tools))
 
     # The session -----------------------------------------------------------------------------------------------------
 

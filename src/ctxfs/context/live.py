@@ -1,7 +1,7 @@
 """A transcript in memory and the session's files, changed together: changes are durable before they take effect."""
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from ctxfs.errors import ConfigError, OutcomeUnknown, SessionClosed
 from ctxfs.eviction.compaction import ArchiveSlot
 from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.events import ContentReadBack, ContentRestored
+from ctxfs.eviction.keep_recent import unknown_tools
 from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.placeholder.attach import write_all
 from ctxfs.eviction.placeholder.identifiers import IdentifierIndex
@@ -126,6 +127,14 @@ class LiveTranscript:
                 f"the window is full, so contents leave the context that its model cannot open: {why}. Their "
                 "placeholders name the files"
             )
+
+    def warn_of_unknown(self, tools: Collection[str]) -> None:
+        """Log, once, which tools the settings name that are not among ``tools``, those of the requests."""
+        settings = self._settings
+        for setting, named in (("keep_recent", settings.exact), ("pin_tools", settings.pins.tools)):
+            warning = unknown_tools(setting, named, tools)
+            if warning is not None:
+                self.notices.warn_once(warning)
 
     def warn_of_large(self, entries: Sequence[Entry]) -> None:
         """Log, once, that a result is sent whole because no tool of the request opens what would be stored."""

@@ -61,18 +61,18 @@ def async_with_only(cls: C) -> C:
 
 
 def refuse_unknown(owner: str, given: Iterable[str], known: Sequence[str], meant: Mapping[str, str]) -> None:
-    """Raise ``TypeError`` for a ``given`` setting that ``owner`` does not have; ``meant``: see ``names_settings``."""
-    for name in given:
-        if name not in known:
-            raise TypeError(_unknown_setting(owner, name, known, meant))
+    """Raise ``TypeError`` for ``given`` settings that ``owner`` does not have; ``meant``: see ``names_settings``."""
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        said = "; no setting ".join(f"{name!r}: {_setting_meant(name, known, meant)}" for name in unknown)
+        raise TypeError(f"{owner} has no setting {said}")
 
 
-def _unknown_setting(owner: str, name: str, known: Sequence[str], meant: Mapping[str, str]) -> str:
+def _setting_meant(name: str, known: Sequence[str], meant: Mapping[str, str]) -> str:
     if name in meant:
-        return f"{owner} has no setting {name!r}: {meant[name]}"
-    if (likely := nearest(name, known)) is not None:
-        return f"{owner} has no setting {name!r}: did you mean {likely!r}?"
-    return f"{owner} has no setting {name!r}: its settings are {', '.join(known)}"
+        return meant[name]
+    likely = nearest(name, known)
+    return f"its settings are {', '.join(known)}" if likely is None else f"did you mean {likely!r}?"
 
 
 def require_int(name: str, value: object, *, at_least: int, at_most: int | None = None) -> None:

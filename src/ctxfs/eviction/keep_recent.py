@@ -7,11 +7,12 @@ Restored results stay for a while (``holds``). What one of the last n refers to,
 stays with it: the last n results can be read in the context.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
+from ctxfs.errors.spelling import nearest
 from ctxfs.eviction.candidates import Candidates
 from ctxfs.eviction.holds import Holds
 from ctxfs.eviction.offload_plan import Plan
@@ -28,6 +29,23 @@ _COSTLY: Final = 1.1
 def keep_recent_reason(tool: str, count: int) -> str:
     """Why a result of ``tool``, of which the last ``count`` stay, is evicted or stays: for people, with the setting."""
     return f"{tool} keeps its last {count} (setting: keep_recent)"
+
+
+def unknown_tools(setting: str, named: Iterable[str], tools: Collection[str]) -> str | None:
+    """What to log of the tools that a setting names and requests do not have; None: ``tools`` has them all.
+
+    It is no error: a later request, or one of another agent, may have the tool.
+    """
+    unknown = [name for name in sorted(named) if name not in tools]
+    if not unknown:
+        return None
+    said = ", ".join(f"{name!r}{_meant(name, tools)}" for name in unknown)
+    return f"{setting} names tools that the requests do not have so far, so it does nothing for them: {said}"
+
+
+def _meant(name: str, tools: Collection[str]) -> str:
+    likely = nearest(name, tools)
+    return "" if likely is None else f" (did you mean {likely!r}?)"
 
 
 @dataclass(frozen=True, slots=True, order=True)

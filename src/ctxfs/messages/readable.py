@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from ctxfs.messages.messages import Block, Content, text_with
 from ctxfs.text.jsontext import codec as json_codec
 
+TITLE_CHARS = 120
+"""The most characters of a title."""
+
 
 def readable_text(content: Content) -> str:
     """Return what lines are counted in: the text, or the text blocks by line, and calls; other blocks are named."""
@@ -28,3 +31,9 @@ def _named(block: Block) -> str:
 def part_of(size_bytes: int, full_bytes: int) -> str:
     """How much of an output is there, if its end is missing."""
     return f"the first {size_bytes:,} of {full_bytes:,} bytes"
+
+
+def title_of(text: str) -> str:
+    """The beginning of a text, on one line."""
+    line = " ".join(text[: 4 * TITLE_CHARS].split())
+    return line if len(line) <= TITLE_CHARS else f"{line[: TITLE_CHARS - 1]}…"

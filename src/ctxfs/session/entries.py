@@ -44,6 +44,7 @@ class Entry:
 async def entries(fs: ContextFileSystem) -> list[Entry]:
     """Everything that the session holds: its context in order, then contents that are only stored.
 
+    Contents of a history that a framework owns are in its order, if its bills were recorded; else in that of storing.
     Damaged contents of the context are known once they have been read; see ``ContextFileSystem.items``.
     """
     stored = fs.state.stored
@@ -53,10 +54,13 @@ async def entries(fs: ContextFileSystem) -> list[Entry]:
     found = {item.id: entry_of(item, stored.get(item.id)) for item in await fs.items(load=False)}
     if found:  # what stands for a content is in an item of the context then, and counted there
         decided.clear()
-    listed = list(found.values())
-    listed += [
+    outside = [
         _outside(content, decided.get(item_id, ())) for item_id, content in stored.items() if item_id not in found
     ]
+    if fs.state.is_elsewhere and fs.state.calls:
+        places = fs.state.places
+        outside.sort(key=lambda entry: places.get(entry.item_id, len(fs.state.calls)))
+    listed = [*found.values(), *outside]
     damaged = {content.item_id: content.detail for content in fs.recovery.contents}
     return [replace(entry, damaged=damaged.get(entry.item_id)) for entry in listed]
 

@@ -60,10 +60,10 @@ class SessionState:
     every id ever allocated, ``eviction`` the rules in force, ``paths`` every place where the session was opened,
     ``eager_stats`` what eager offloads saved. ``replies`` counts the replies of the model, ``restored`` is how many
     there were when an item of the context was restored. ``decisions`` are those about a history that a framework owns,
-    ``noted_tokens`` and ``noted_sources`` what is known of its parts. ``tools`` are the definitions that requests
-    carried, by SHA-256, ``request`` the last request. ``removed`` are the tombstones of contents that were removed on
-    purpose, by item id; ``tags`` are the session's, ``notes`` the model's, by number. ``shadowed``: what was compared
-    beside the real requests.
+    ``places`` about how many calls came before each content of it, ``noted_tokens`` and ``noted_sources`` what is known
+    of its parts. ``tools`` are the definitions that requests carried, by SHA-256, ``request`` the last request.
+    ``removed`` are the tombstones of contents that were removed on purpose, by item id; ``tags`` are the session's,
+    ``notes`` the model's, by number. ``shadowed``: what was compared beside the real requests.
 
     ``past`` are the records of items and calls so far, in order, from which a resumed session learns what the planner
     knew: without the contents of what was evicted or removed, but for the calls of replies.
@@ -84,6 +84,7 @@ class SessionState:
     restored: dict[str, int] = field(default_factory=dict)
     eviction: EvictionSet | None = None
     decisions: list[Decided] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
     noted_tokens: dict[str, int] = field(default_factory=dict)
     noted_sources: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     notes: dict[int, str] = field(default_factory=dict)
@@ -174,6 +175,7 @@ class SessionState:
                 self.calls.append(record)
             case Decided():
                 self.decisions.append(record)
+                self.places.setdefault(record.item_id, len(self.calls) - record.replies_since)
             case PartsNoted():
                 self._note_parts(record)
             case NoteWritten():

@@ -1,20 +1,24 @@
 """OpenAI's Responses API on loopback, following a script: its items, its events, and what the server keeps of them."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ctxfs.errors.checks import names_settings
 from ctxfs.messages.base import Usage
 from ctxfs.messages.messages import AssistantMessage, Block
+from ctxfs.messages.tokens import TokenCounter
 from ctxfs.testing.chat_server import FINISH_REASONS
 from ctxfs.testing.openai_server import OpenAIServer, Refused
+from ctxfs.testing.prompt_cache import CHARS4
 from ctxfs.testing.responses_invariants import violations
-from ctxfs.testing.server import Failure, pieces
+from ctxfs.testing.server import Failure, ServerTurn, pieces
 from ctxfs.text.jsontext import codec as json_codec
 
 __all__ = ["ResponsesServer"]
 
 
+@names_settings()
 class ResponsesServer(OpenAIServer):
     """Plays the turns of a script (see ``MessagesServer``) at ``url``, which ends in ``/v1``: streaming or not.
 
@@ -26,8 +30,14 @@ class ResponsesServer(OpenAIServer):
 
     path = "/v1/responses"
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
+    def __init__(
+        self,
+        turns: Iterable[ServerTurn] = (),
+        *,
+        context_window_tokens: int | None = None,
+        counter: TokenCounter = CHARS4,
+    ) -> None:
+        super().__init__(turns, context_window_tokens=context_window_tokens, counter=counter)
         self._stored: dict[str, list[dict[str, Any]]] = {}
         self._stored_items: dict[str, dict[str, Any]] = {}
 

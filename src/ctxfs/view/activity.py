@@ -134,15 +134,6 @@ class Activity:
     paid: Paid = field(default_factory=lambda: Paid(None, ttl_s=0.0), compare=False)
 
     @property
-    def question(self) -> str:
-        """The beginning of the first question, by which people know a session; empty: none is recorded. Not trusted."""
-        for life in self.items.values():
-            unnamed = life.item_type.replace("_", " ")  # a large content is not in the journal
-            if life.item_type is ItemType.USER_MESSAGE and life.title != unnamed:
-                return life.title
-        return ""
-
-    @property
     def model(self) -> str:
         """The model of the last billed call; empty: none was recorded."""
         return next((call.model for call in reversed(self.calls) if call.model), "")

@@ -8,6 +8,7 @@ from itertools import groupby, pairwise
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, ToolCall, ToolMessage, text_of
 from ctxfs.messages.models.prices import Prices
+from ctxfs.messages.readable import title_of
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.paid import Paid
 from ctxfs.session.records import CallMade, EvictionSet, ItemAdded, Record
@@ -19,8 +20,6 @@ from ctxfs.session.timeline.lives import Lives, Step
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife, Part
 
-TITLE_CHARS = 120
-"""The most characters of a title."""
 TITLE_FROM_CHARS = 20_000
 """How many characters of a text are read to make a title, if nothing in it must be found first."""
 LEAST_CACHED_TOKENS = 1_024
@@ -223,11 +222,9 @@ class ActivityBuilder:
     def _title(self, item: ContextItem, asked: ToolCall | None) -> str:
         if asked is not None:
             return self._call_title(asked)
-        text = _one_line(self._beginning(item.label or text_of(item.message.content)))
+        text = title_of(self._beginning(item.label or text_of(item.message.content)))
         if not text and isinstance(item.message, AssistantMessage):
-            text = _one_line(
-                f"calls {', '.join(map(self._call_title, item.message.tool_calls))}".removesuffix("calls ")
-            )
+            text = title_of(f"calls {', '.join(map(self._call_title, item.message.tool_calls))}".removesuffix("calls "))
         return text or item.tool_name or item.item_type.replace("_", " ")  # a large content is not in the journal
 
     def _call_title(self, asked: ToolCall) -> str:
@@ -239,7 +236,7 @@ class ActivityBuilder:
         given = arguments.items()
         values = [(name, v if isinstance(v, str) else json_codec.dumps_text(v)) for name, v in given]
         shown = [value if len(values) == 1 else f"{name}={value}" for name, value in values]
-        return _one_line(f"{tool}({self._beginning(', '.join(shown))})")
+        return title_of(f"{tool}({self._beginning(', '.join(shown))})")
 
     def _beginning(self, text: str) -> str:
         """Enough of a text to make a title from it."""
@@ -337,8 +334,3 @@ def _misses(calls: Sequence[Call]) -> Iterator[Event]:
                 continue
         if cached >= LEAST_CACHED_TOKENS and read < MISSED_SHARE * cached:
             yield Event(call=call.number, kind=EventKind.CACHE_MISSED, tokens_before=cached, tokens_after=read)
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text[: 4 * TITLE_CHARS].split())
-    return line if len(line) <= TITLE_CHARS else f"{line[: TITLE_CHARS - 1]}…"

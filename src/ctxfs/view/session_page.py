@@ -45,6 +45,7 @@ class SessionPage:
     """The values that the page of a session shows."""
 
     session_id: str
+    question: str
     path: str
     version: int
     tab: str
@@ -75,6 +76,7 @@ class SessionPage:
         tokens = sum(item.token_count for item in state.items.values())
         return cls(
             session_id=opened.fs.session_id,
+            question=opened.question,
             path=opened.fs.base,
             version=opened.version,
             tab="timeline",
@@ -94,9 +96,9 @@ class SessionPage:
             effect=_effect(opened),
         )
 
-    def with_activity(self, activity: Activity) -> Self:
-        """The same page with another account of what happened, such as a redacted one."""
-        return replace(self, activity=activity)
+    def redacted(self, activity: Activity, question: str) -> Self:
+        """The same page with another account of what happened, and another headline."""
+        return replace(self, activity=activity, question=question)
 
     @property
     def chart(self) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ from ctxfs.errors import ConfigError, ContextOverflow, PromptTooLong, SessionLoc
 from ctxfs.errors.base import quoted
 from ctxfs.errors.checks import require_kind
 from ctxfs.eviction.events import ContentReadBack, ContextEvent, Evicted, Offloaded, OffloadFailed, story
+from ctxfs.eviction.keep_recent import unknown_tools
 from ctxfs.eviction.offload_plan import Offload, Plan
 from ctxfs.eviction.placeholder.text import reading_tools
 from ctxfs.eviction.preview import Preview
@@ -76,6 +77,7 @@ class HistoryCore:
         self._wait_s = wait_s
         self._settings = settings
         self._warned_of_keep_recent = False
+        self._knows_tools = False  # so far no request named its tools
         self._lock = threading.RLock()
         self._begin()
 
@@ -125,6 +127,9 @@ class HistoryCore:
         kept = self._branch(branch)
         view = kept.view
         view.follow_host(host)
+        if tools and not self._knows_tools:
+            self._knows_tools = True
+            self._warn_of_unknown(tools)
         kept.unsettled |= view.update(shown, is_own=is_own)
         if kept.unsettled or kept.overhead_tokens != overhead_tokens:
             kept.overhead_tokens = overhead_tokens
@@ -387,6 +392,12 @@ class HistoryCore:
             self._tell_decided(decision)
             self._warn_of_keep_recent(kept)
         return is_written
+
+    def _warn_of_unknown(self, tools: Collection[str]) -> None:
+        """Log which tools ``keep_recent`` names that are not among those of the first request that has any."""
+        warning = unknown_tools("keep_recent", self._settings.keep_recent or (), tools)
+        if warning is not None:
+            _log.warning("session %s: %s", self.fs.session_id, warning)
 
     def _warn_of_keep_recent(self, kept: Branch) -> None:
         """Log, once, that keep-recent costs more than never evicting."""

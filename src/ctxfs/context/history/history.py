@@ -84,7 +84,8 @@ class History:
         model: whose window and prices count, as the provider names it; "" is an unknown model: a window of 128,000
             tokens, and Anthropic's price ratios.
         keep_recent: how many results of each named tool stay; older ones are replaced at once, and no other rule
-            applies to them. For a tool that is not named, the price decides.
+            applies to them. For a tool that is not named, the price decides. Names that no tool of the first request
+            with tools has are logged.
         offload_policy: what may be replaced, and from what size on, which every rule but ``keep_recent`` obeys; and how
             long digests are. None means the default table.
         window: how large the history may be: "auto" for the model's window, a number of tokens, a ``Budget``, or a

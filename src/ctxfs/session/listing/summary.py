@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ctxfs.errors import ConfigError, ContentGone, CtxfsError
 from ctxfs.messages.items import ItemType
-from ctxfs.messages.readable import readable_text
+from ctxfs.messages.readable import TITLE_CHARS, readable_text, title_of
 from ctxfs.session.damaged import DamagedContent, detail_of
 from ctxfs.session.filesystem import ContextFileSystem, storage_of
 from ctxfs.session.paid import Paid
@@ -19,7 +19,6 @@ from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import ListingStores, SessionFound, SessionStores
 from ctxfs.storage.threads import run_in_steps, run_to_completion
 
-_TITLE_CHARS = 120
 _TITLE_LINES = 5
 
 logger = logging.getLogger("ctxfs.session")
@@ -167,30 +166,33 @@ async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> Se
         too_long_from=None if did is None else did.too_long_from,
         damages=(*fs.recovery.damage_lines, *[str(found) async for found in _damaged(fs)]),
         tags=fs.state.tags,
-        title=await _first_question(fs, records),
+        title=await first_question(fs, records),
         shadow_runs=len(fs.state.shadowed),
         shadow_differs=sum(one.differs for one in fs.state.shadowed),
     )
 
 
-async def _first_question(fs: ContextFileSystem, records: Iterable[Record]) -> str:
-    """The beginning of the first text of a user, on one line; empty: there is none, or it cannot be read any more."""
+async def first_question(fs: ContextFileSystem, records: Iterable[Record]) -> str:
+    """The beginning of the first text of a user, on one line and not trusted, by which people know a session.
+
+    Empty: there is none, or it cannot be read any more.
+    """
     for record in records:
         if isinstance(record, ItemAdded) and record.item.item_type is ItemType.USER_MESSAGE:
             text = readable_text(record.item.message.content)
             is_in_file = not text and record.content_stored
             if is_in_file:
                 text = await _beginning(fs, record.item.id)
-            line = " ".join(text[: 4 * _TITLE_CHARS].split())
+            line = title_of(text)
             if line or is_in_file:
-                return line if len(line) <= _TITLE_CHARS else f"{line[: _TITLE_CHARS - 1]}…"
+                return line
     return ""
 
 
 async def _beginning(fs: ContextFileSystem, item_id: str) -> str:
     """The first lines of a stored content; empty: they cannot be read."""
     try:
-        return "\n".join(await fs.reader(item_id).lines(1, _TITLE_LINES, max_chars=4 * _TITLE_CHARS))
+        return "\n".join(await fs.reader(item_id).lines(1, _TITLE_LINES, max_chars=4 * TITLE_CHARS))
     except CtxfsError:  # what is wrong with it is said beside the title
         return ""
 
