@@ -14,6 +14,7 @@ import pytest
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.cli.amounts import moment
 from ctxfs.cli.app import run
+from ctxfs.cli.commands import COMMANDS, REPLACED
 from ctxfs.context import Context
 from ctxfs.errors import ConfigError
 from ctxfs.lab.recordings.discover import recordings_in
@@ -65,6 +66,8 @@ def ctxfs(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
         (("doctor", "--store", "ftp://host"), "use one of file://, s3://"),
         (("explain", str(Path(__file__).parent)), "is a folder: name one file in it"),
         (("--root", "x", "ls", "last"), "--root goes after the command"),
+        (("rm", "s"), "no such command 'rm': use `ctxfs forget`: see"),
+        (("verify", "--help"), "no such command 'verify': use `ctxfs check`: see"),
         (("ls",), "SESSION is missing: `ctxfs sessions` lists them, and 'last' is the newest"),
         (("cat", "s"), "ITEM is missing: `ctxfs ls SESSION` lists them"),
         (("show", "s", "--call", "0"), "'--call': use 1 or more: see"),
@@ -89,6 +92,11 @@ def test_wrong_use_says_what_to_do(ctxfs: Run, arguments: tuple[str, ...], said:
     code, out, err = ctxfs(*arguments)
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_a_command_that_is_gone_is_answered_with_one_that_is_there() -> None:
+    assert not REPLACED.keys() & COMMANDS.keys()
+    assert {new.split()[0] for new in REPLACED.values()} <= COMMANDS.keys()
 
 
 class Terminal(io.StringIO):

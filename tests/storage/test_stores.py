@@ -15,7 +15,7 @@ from ctxfs.messages import ToolCall, UserMessage
 from ctxfs.storage import LocalSessions, SessionStores, stores_at
 from ctxfs.storage.memory import MemorySessions
 from ctxfs.storage.threads import WAITING_THREADS
-from ctxfs.stores import ObjectSessions
+from ctxfs.stores import ObjectSessions, open_bucket
 from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
 from ctxfs.tools import Bash, Materialize, recall_tools, retrieval_tools
@@ -212,6 +212,12 @@ def test_a_history_goes_on_in_another_process(stores: SessionStores) -> None:
 def test_a_url_that_is_none_is_refused(url: str | Path, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         stores_at(url)
+
+
+@pytest.mark.parametrize("url", ["s3:/bucket", "s3:bucket", "s3://", "s3:///bucket"])
+def test_a_url_needs_a_bucket(url: str) -> None:
+    with pytest.raises(ConfigError, match="names no bucket: write s3://bucket/prefix"):
+        open_bucket(url)
 
 
 def test_a_url_names_a_place(tmp_path: Path) -> None:

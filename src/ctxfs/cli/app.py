@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typing_extensions import override
 
-from ctxfs.cli.commands import COMMANDS, COMPLETE_VARIABLE, GROUPS, SUBCOMMANDS
+from ctxfs.cli.commands import COMMANDS, COMPLETE_VARIABLE, GROUPS, REPLACED, SUBCOMMANDS
 from ctxfs.cli.lines import to_stderr, wrapped
 from ctxfs.cli.pager import paged
 from ctxfs.errors import ArchiveError, ContentGone, CorruptContent, CorruptJournal, CtxfsError, NotStored
@@ -127,6 +127,8 @@ class _Group(TyperGroup):
         both = " ".join(args[:2])
         if both in SUBCOMMANDS:
             args = [both, *args[2:]]
+        if args[0] in REPLACED:
+            ctx.fail(f"no such command '{args[0]}': use `ctxfs {REPLACED[args[0]]}`")
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:

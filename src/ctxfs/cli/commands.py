@@ -249,3 +249,13 @@ SUBCOMMANDS: Mapping[str, Command] = {
     ),
 }
 """Commands of two words; the help of the first word's command names them."""
+REPLACED: Mapping[str, str] = {
+    "claude-code": "mcp --claude-code",
+    "history": "explain",
+    "pull": "copy",
+    "push": "copy",
+    "rm": "forget",
+    "tune": "replay --tune",
+    "verify": "check",
+}
+"""The command that does the work of one that is gone."""

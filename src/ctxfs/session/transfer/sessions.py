@@ -200,6 +200,10 @@ async def _take_in(source: ArchiveReader, store: ThreadedStore, session_id: str)
     await store.commit([], lambda: log)
     for entry in stored:
         size = await result_of(partial(source.open_part, entry.name))
+        if size != _file_size(entry):
+            raise ArchiveUnsafe(
+                f"the archive contradicts itself: {entry.name} has {size:,} bytes, by the journal {_file_size(entry):,}"
+            )
         await store.replace(entry.name, source.part(entry.name, size))
         try:
             index = await check_file(store, entry)

@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -115,8 +116,8 @@ def _obstore() -> Any:
 
 def _store_at(url: str, options: Mapping[str, Any] | None) -> Any:
     obstore = _obstore()
-    scheme, _, rest = url.partition("://")
-    if scheme not in _DEFAULTS and not rest.strip("/"):
+    scheme = url.partition(":")[0]
+    if scheme not in _DEFAULTS and not re.match(r"[^:/]+://[^/]", url):
         raise ConfigError(f"{url!r} names no bucket: write {scheme}://bucket/prefix")
     try:
         given = dict(options or {})
