@@ -259,6 +259,25 @@ def test_a_damaged_content_hides_nothing_else(ctxfs: Command, session: Session) 
     assert ctxfs("cat", "last", "call_004", "--root", session.root).code == 1
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("cat", "last", "call_001"),
+        ("show", "last"),
+        ("diff", "last", "1"),
+        ("explain", "last"),
+        ("ls", "last", "--json"),
+    ],
+)
+def test_what_is_shown_of_a_damaged_journal_tells_it(
+    ctxfs: Command, session: Session, arguments: tuple[str, ...]
+) -> None:
+    lines = (session.path / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b"1", b"2", 1)
+    (session.path / "journal.jsonl").write_bytes(b"".join(lines))
+    assert "ctxfs: journal.jsonl, at byte " in ctxfs(*arguments, "--root", session.root).err
+
+
 def test_grep_goes_on_after_a_damaged_content(ctxfs: Command, session: Session) -> None:
     path = session.path / "tool_result/log/call_001.json"
     path.write_bytes(path.read_bytes().replace(b"request 77 ERROR", b"request 77 ERRER"))

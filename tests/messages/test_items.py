@@ -6,7 +6,7 @@ import pytest
 
 from ctxfs.errors import InvalidRecord
 from ctxfs.messages.items import ContentRange, ContextItem
-from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage, check_message
+from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage, UserMessage, check_message
 from session_items import make_item
 
 PATH = "/s/tool_result/Read/a.json"
@@ -70,3 +70,16 @@ def test_a_message_is_taken_as_a_resumed_session_gives_it_back() -> None:
         check_message(ToolMessage("a", "Read", "x", offload_path=5))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="not a message"):
         check_message({"role": "user"})
+
+
+@pytest.mark.parametrize(
+    ("message", "belongs"),
+    [
+        (UserMessage(({"type": "tool_use", "id": "a", "name": "ls", "input": {}},)), "an assistant's"),
+        (UserMessage(({"type": "thinking", "thinking": "hm", "signature": "s"},)), "an assistant's"),
+        (AssistantMessage(({"type": "tool_result", "tool_use_id": "a", "content": "x"},)), "a user's"),
+    ],
+)
+def test_a_block_that_every_provider_refuses_there_says_where_it_belongs(message: Message, belongs: str) -> None:
+    with pytest.raises(ValueError, match=f"belongs in {belongs} message"):
+        check_message(message)

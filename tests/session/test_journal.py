@@ -274,9 +274,22 @@ def test_what_is_no_line_is_damage(line: bytes) -> None:
 
 def test_lines_of_a_later_version_and_records_that_lack_something() -> None:
     later = encode_line(1, [UnknownRecord(data={"type": "x"})]).replace(b'{"v":1', b'{"v":2')
-    assert scan(later).records == (UnknownRecord(data={"type": "x"}),)
+    found = scan(later + encode_line(2, [Closed(closed_at=2.0)]))
+    assert found.records == (UnknownRecord(data={"type": "x"}), Closed(closed_at=2.0))
+    assert [damage.reason for damage in found.damages] == [
+        "line 1 is of version 2, not 1: a later ctxfs wrote it, or it was changed"
+    ]
+    assert not is_whole(later)
     lacking = forged_line(1, {"type": "removed"})
     assert len(scan(lacking).damages) == 1
+
+
+def test_each_flipped_bit_of_a_line_is_noticed() -> None:
+    first, line, last = (encode_line(seq, [Closed(closed_at=float(seq))]) for seq in (1, 2, 3))
+    for position, byte in enumerate(line):
+        for bit in range(8):
+            changed = line[:position] + bytes([byte ^ 1 << bit]) + line[position + 1 :]
+            assert scan(first + changed + last).damages, changed
 
 
 @pytest.mark.parametrize("value", [b"NaN", b"1e999", b"[" * 260 + b"]" * 260])

@@ -16,7 +16,7 @@ from ctxfs.cli.columns import print_columns
 from ctxfs.cli.completion import known_items, known_sessions
 from ctxfs.cli.options import AsJson, Root, StoreUrl
 from ctxfs.cli.output import ALL_COLUMNS, Reasons, console, item_names, print_json, print_line, tokens
-from ctxfs.cli.session import SessionsAt, open_session, session_or_file, sessions_at
+from ctxfs.cli.session import SessionsAt, session_or_file, sessions_at, shown_session
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.economics.plans import Why
 from ctxfs.eviction.placeholder.lines import plural
@@ -131,7 +131,7 @@ def _print_recorded(recorded: RecordedSession, out: Console) -> None:
 
 
 async def _explain(root: SessionsAt, session: str, *, item: str | None, changes: bool, as_json: bool) -> None:
-    async with open_session(root, session) as fs:
+    async with shown_session(root, session) as fs:
         if changes:
             await print_history(fs, as_json=as_json)
             return

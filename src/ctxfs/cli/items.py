@@ -32,6 +32,7 @@ from ctxfs.cli.session import (
     line_count,
     open_session,
     sessions_at,
+    shown_session,
 )
 from ctxfs.cli.shown import preview
 from ctxfs.errors import ConfigError
@@ -218,7 +219,7 @@ def cat(
 
 
 async def _cat(root: SessionsAt, session: str, item: str, lines: tuple[int, int | None] | None, as_json: bool) -> None:
-    async with open_session(root, session) as fs:
+    async with shown_session(root, session) as fs:
         entry = await find_entry(fs, item)
         if lines is not None:
             await _print_lines(fs, entry, *lines, as_json)

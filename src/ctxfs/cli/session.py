@@ -7,7 +7,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ctxfs.cli.lines import CUT
+from ctxfs.cli.lines import CUT, to_stderr
 from ctxfs.errors import ConfigError, ContentGone, SessionNotFound, UnknownItem
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.readable import readable_text
@@ -194,6 +194,15 @@ def _missing(root: Path, given: str) -> SessionNotFound:
 async def open_session(root: SessionsAt, given: str) -> AsyncIterator[ContextFileSystem]:
     """Open the session that ``given`` names for reading."""
     async with open_known_session(root, await find_session(root, given)) as fs:
+        yield fs
+
+
+@asynccontextmanager
+async def shown_session(root: SessionsAt, given: str) -> AsyncIterator[ContextFileSystem]:
+    """``open_session``, and tell which lines of the journal are damaged: what they held is missing in what is shown."""
+    async with open_session(root, given) as fs:
+        for line in fs.recovery.journal_damage_lines:
+            to_stderr(f"ctxfs: {line}")
         yield fs
 
 

@@ -9,7 +9,7 @@ import typer
 from ctxfs.cli.changes import change_keys, print_changes
 from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import console, label, on_terminal, print_json, print_line, write
-from ctxfs.cli.session import SessionsAt, open_session, sessions_at
+from ctxfs.cli.session import SessionsAt, sessions_at, shown_session
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.items import ContextItem
@@ -55,7 +55,7 @@ def show(
 async def _show(
     root: SessionsAt, session: str, *, call: int | None, last: int | None, request: bool, full: bool, as_json: bool
 ) -> None:
-    async with open_session(root, session) as fs:
+    async with shown_session(root, session) as fs:
         timeline = await read_timeline(fs)
         found = await past_request(fs, call, timeline=timeline)
         if request:
@@ -157,7 +157,7 @@ def diff(
 
 
 async def _diff(root: SessionsAt, session: str, first: int, last: int | None, as_json: bool) -> None:
-    async with open_session(root, session) as fs:
+    async with shown_session(root, session) as fs:
         timeline = await read_timeline(fs)
         changes = timeline.changes(first, last)
         is_elsewhere = MESSAGES_ELSEWHERE in timeline.request(changes.last).not_recorded

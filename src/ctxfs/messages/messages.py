@@ -172,6 +172,7 @@ def check_message(message: Any) -> Message:
     if not isinstance(message, Message) or type(message) not in get_args(Message):
         raise ValueError(f"not a message: {reprlib.repr(message)}")
     content = check_content(message.content)
+    _check_places(message, content)
     if isinstance(message, ToolMessage):
         if message.offload_path is not None:
             check_name(message.offload_path, "offload_path")
@@ -186,6 +187,23 @@ def check_message(message: Any) -> Message:
     if content is message.content:
         return message
     return replace(message, content=content)
+
+
+_ELSEWHERE: Mapping[type, Mapping[str, str]] = {
+    UserMessage: dict.fromkeys(("tool_use", *THINKING), "an assistant's"),
+    AssistantMessage: {"tool_result": "a user's"},
+}
+"""The types of blocks that cannot be in a message of a kind, and whose message they belong in."""
+
+
+def _check_places(message: Message, content: Content) -> None:
+    """Raise ValueError for a block that every provider refuses there, in each request from then on."""
+    elsewhere = _ELSEWHERE.get(type(message))
+    if elsewhere is None or isinstance(content, str):
+        return
+    for block in content:
+        if block["type"] in elsewhere:
+            raise ValueError(f"a block of type {block['type']} belongs in {elsewhere[block['type']]} message")
 
 
 def is_blank(content: Content) -> bool:

@@ -93,11 +93,12 @@ def scan(data: bytes, *, last_seq: int = 0, offset: int = 0, stops_at_damage: bo
 
     ``stops_at_damage``: what follows the first damage is not read, so that a file of nothing but damage costs nothing.
     """
-    # Each line is one of five cases, and only the tail is cut off, never a line before it:
+    # Each line is one of six cases, and only the tail is cut off, never a line before it:
     # - whole and next in number: its records are taken in;
     # - whole, but numbers are missing before it: it is taken in, and the gap is a damage of no length;
     # - whole, with the number of the line before it: what it adds to that one is taken in, unless it contradicts it;
     # - whole, but with accounting records that cannot be read: the others are taken in, each loss is a damage;
+    # - whole, but of another version: it takes its number, and what it says is a loss;
     # - unreadable, by its form, checksum or number: a damage, and skipped.
     # The tail after the last line that reached the disk was never acknowledged: it is torn.
     records: list[Record] = []
@@ -135,13 +136,13 @@ def scan(data: bytes, *, last_seq: int = 0, offset: int = 0, stops_at_damage: bo
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether each line of a journal, from its first one, has its checksum and its number; none of them is decoded.
+    """Whether each line of a journal, from its first one, has its version, checksum and number; none is decoded.
 
     Bytes after the last newline do not count: they were never acknowledged.
     """
     lines = data.split(b"\n")[:-1]
     try:
-        return all(_checked(line)[1] == number for number, line in enumerate(lines, 1))
+        return all(_checked(line)[:2] == (VERSION, number) for number, line in enumerate(lines, 1))
     except ValueError:
         return False
 
@@ -226,7 +227,7 @@ def _end_of_lines(data: bytes) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """A line as it was read. ``lost`` says what is wrong with the accounting records that were left out of it."""
+    """A line as it was read. ``lost`` says what is wrong with what was left out of it."""
 
     seq: int
     records: Sequence[Record]
@@ -275,8 +276,9 @@ def _claim(record: Record) -> tuple[str, object] | None:
 def _decode_line(line: bytes) -> _Line:
     version, seq, rec = _checked(line)
     data = json_codec.loads_record(rec, "rec")
-    if version != VERSION:
-        return _Line(seq=seq, records=[UnknownRecord(data=data)])
+    if version != VERSION:  # which no checksum covers
+        lost = f"line {seq} is of version {version}, not {VERSION}: a later ctxfs wrote it, or it was changed"
+        return _Line(seq=seq, records=[UnknownRecord(data=data)], lost=[lost])
     return _decode_parts(seq, _parts(data))
 
 
