@@ -63,8 +63,8 @@ def test_calls_that_are_billed_while_it_is_summed_up_do_not_disturb(
 
 def test_a_run_in_which_nothing_was_replaced_says_why() -> None:
     why = (
-        "nothing was replaced: the requests held no tool result that was due, "
-        "and none that would have paid for a change of the prompt"
+        "nothing was replaced: the requests held no tool result that was due or would have paid for a change "
+        "of the prompt, or no tool that could open it (a proxy has --read-tool and --reading-turns)"
     )
     savings = Savings()
     assert why not in savings.lines(), "no call was made"

@@ -141,8 +141,8 @@ class Savings:
         lines += [f"{plural(count, 'request')} sent unchanged: {reason}" for reason, count in now.problems.items()]
         if now.calls and not (now.replaced or freed or now.problems):
             lines.append(
-                "nothing was replaced: the requests held no tool result that was due, "
-                "and none that would have paid for a change of the prompt"
+                "nothing was replaced: the requests held no tool result that was due or would have paid for a change "
+                "of the prompt, or no tool that could open it (a proxy has --read-tool and --reading-turns)"
             )
         return lines
 

@@ -367,7 +367,7 @@ class History:
             self._told_unread = True
             _log.warning(
                 "session %s: requests have no tool %r, so nothing more is replaced in them: give the model the tools "
-                "of the history, or name the tool that opens files: History(read_tool=...)",
+                "of the history, or name the tool that opens files: History(read_tool=...), --read-tool of a proxy",
                 self.session_id,
                 self._settings.read_tool,
             )
