@@ -1,5 +1,6 @@
 """A comparison in Python: with contexts and scripted models, its honesty is tested for real."""
 
+import asyncio
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -170,6 +171,26 @@ async def test_a_session_that_ends_as_the_run_is_interrupted_is_kept(tmp_path: P
         group.start_soon(compared, tmp_path, ["none", "whole"], interrupted_at_its_end)
     assert len(played) == 1
     comparison = await compared(tmp_path, ["none", "whole"], interrupted_at_its_end)
+    assert comparison.unplayed == 0
+    assert len(played) == len(comparison.sessions), "none was played twice"
+
+
+def test_a_session_that_ends_as_all_tasks_are_cancelled_is_kept(tmp_path: Path) -> None:
+    """As the end of an event loop does it: no scope holds that back."""
+    played = list[str]()
+
+    async def cancelled_at_its_end(task: Task, session: Session) -> bool:
+        played.append(task.id)
+        solved = await looks_up(task, session)
+        if len(played) == 1:
+            for one in asyncio.all_tasks():
+                one.cancel()
+        return solved
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(compared(tmp_path, ["none", "whole"], cancelled_at_its_end))
+    assert len(played) == 1
+    comparison = asyncio.run(compared(tmp_path, ["none", "whole"], cancelled_at_its_end))
     assert comparison.unplayed == 0
     assert len(played) == len(comparison.sessions), "none was played twice"
 

@@ -11,6 +11,8 @@ import anyio
 from anyio import to_thread
 from anyio.abc import Process
 
+from ctxfs.storage.threads import uninterrupted
+
 _GRACE_S = 5.0
 """How long a program that is asked to end may take before it is killed."""
 
@@ -31,8 +33,7 @@ async def exit_code(
                 await _give(process, stdin)
                 await process.wait()
         finally:
-            with anyio.CancelScope(shield=True):
-                await _end(process)
+            await _end(process)
     if limit.cancelled_caught:
         return None
     code = process.returncode
@@ -48,6 +49,7 @@ async def _give(process: Process, stdin: bytes) -> None:
         await process.stdin.aclose()
 
 
+@uninterrupted
 async def _end(process: Process) -> None:
     """End the program, if it still runs, and everything that it started."""
     if process.returncode is None:

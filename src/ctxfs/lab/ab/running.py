@@ -26,6 +26,7 @@ from ctxfs.lab.ab.results import Header, Outcome, Results, SessionResult
 from ctxfs.lab.ab.session import Metered, Session
 from ctxfs.lab.ab.tasks import Task, checked_tasks, fingerprint
 from ctxfs.storage.task_group import TaskGroup
+from ctxfs.storage.threads import run_to_completion, uninterrupted
 
 _log = logging.getLogger("ctxfs.lab")
 
@@ -162,8 +163,6 @@ class _Running:
                 return
             for arm in arms:
                 result = await self._session(pair, arm)
-                with anyio.CancelScope(shield=True):  # it is paid
-                    await to_thread.run_sync(self._results.ended, result)
                 if result.outcome == "budget" or self._fails_from_the_start():
                     return
 
@@ -172,7 +171,10 @@ class _Running:
         return all(one.outcome == "failed" for one in self._results.sessions)
 
     async def _session(self, pair: Pair, arm: Arm) -> SessionResult:
-        """Play one session in a directory of its own; nothing of it reaches another one but what it spent."""
+        """Play one session in a directory of its own; nothing of it reaches another one but what it spent.
+
+        Once it has ended, it is written down, whatever is cancelled: it is paid.
+        """
         position = pair.arms.index(arm)
         name = f"{_in_paths(pair.task.id)}-{pair.repeat}-{position}"
         make = partial(SessionDirectory.made, self._settings.keep, name, pair.task.directory)
@@ -188,17 +190,25 @@ class _Running:
             clearing=None if clears is None else Clearing(clears, arm.clear_keeps),
         )
         start = time.monotonic()
+        result: SessionResult | None = None
         try:
-            outcome, note = await self._play(pair.task, arm, meter, directory)
-        except Exception as error:  # noqa: BLE001 - whatever went wrong here must not end the other sessions
-            _log.warning("session %s failed: %r", "/".join(map(str, pair.key(arm))), error)
-            outcome, note = "failed", repr(error)[:_NOTE_CHARS]
+            try:
+                outcome, note = await self._play(pair.task, arm, meter, directory)
+            except Exception as error:  # noqa: BLE001 - whatever went wrong here must not end the other sessions
+                _log.warning("session %s failed: %r", "/".join(map(str, pair.key(arm))), error)
+                outcome, note = "failed", repr(error)[:_NOTE_CHARS]
+            if meter.stopped is not None and outcome != "solved":
+                outcome = meter.stopped
+            result = meter.result(outcome, wall_s=time.monotonic() - start, note=note)
         finally:
-            with anyio.CancelScope(shield=True):
-                await to_thread.run_sync(directory.remove)
-        if meter.stopped is not None and outcome != "solved":
-            outcome = meter.stopped
-        return meter.result(outcome, wall_s=time.monotonic() - start, note=note)
+            await self._ended(result, directory)
+        return result
+
+    @uninterrupted
+    async def _ended(self, result: SessionResult | None, directory: SessionDirectory) -> None:
+        if result is not None:
+            await run_to_completion(lambda: self._results.ended(result))
+        await run_to_completion(directory.remove)
 
 
 def _in_paths(task_id: str) -> str:

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from anyio import CancelScope, to_thread
+from anyio import to_thread
 
 from ctxfs.context.context import Context
 from ctxfs.context.history.history import History
@@ -13,6 +13,7 @@ from ctxfs.lab.ab.arms import Arm
 from ctxfs.lab.ab.meter import Meter, MeteredCall
 from ctxfs.messages.base import ChatModel, ModelEvent, ModelRequest, Reply
 from ctxfs.messages.messages import AssistantMessage
+from ctxfs.storage.threads import run_to_completion, uninterrupted
 from ctxfs.text.jsontext import codec as json_codec
 
 
@@ -105,10 +106,10 @@ class Metered:
         return self._meter.reserve(self.model, size, reply_tokens=request.max_tokens)
 
 
+@uninterrupted
 async def _settled(call: MeteredCall, status: int, bill: tuple[dict[str, Any], str | None] | None) -> None:
     """Settle a call, also one that was cancelled."""
-    with CancelScope(shield=True):
-        await to_thread.run_sync(partial(call.ended, status, bill, is_whole=bill is not None))
+    await run_to_completion(partial(call.ended, status, bill, is_whole=bill is not None))
 
 
 def _calls_in(request: ModelRequest) -> list[tuple[str, str, Any]]:
