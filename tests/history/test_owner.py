@@ -195,3 +195,15 @@ def test_bills_that_are_due_just_when_a_context_took_the_session_are_no_error(
     history.close()
     assert "bills are lost: 10" in caplog.text
     assert journal(tmp_path) == before
+
+
+def test_closing_hides_no_other_error_of_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> bool:
+        raise ConfigError("the store cannot do this")
+
+    history = History("s", root_path=tmp_path)
+    history.rewrite([Part("user", "hi", 0)])
+    history.replied(Usage(input_tokens=5), "m")
+    monkeypatch.setattr(SessionFiles, "write", refused)
+    with pytest.raises(ConfigError, match="cannot do this"):
+        history.close()

@@ -33,6 +33,7 @@ from ctxfs.messages.names import NameAllocator, layout_of, path_of
 from ctxfs.messages.tokens import count_content, default_counter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import Key, sha256_of
+from ctxfs.session.owner import OtherOwner
 from ctxfs.session.records import CallMade, PartsNoted, Record, Shadowed
 from ctxfs.session.shared import SharedFileSystem
 from ctxfs.session.state import SessionState
@@ -103,7 +104,7 @@ class HistoryCore:
             try:
                 if self._bills or self._notes():
                     self._write(_NOTHING)
-            except ConfigError as error:  # a Context uses the session now: closing does not fail for that
+            except OtherOwner as error:  # a Context uses the session now: closing does not fail for that
                 _log.warning("%s; bills are lost: %d", error, len(self._bills))
             finally:
                 self._files.close()
@@ -439,7 +440,7 @@ class HistoryCore:
     def _write_bills(self) -> None:
         try:
             self._write(_NOTHING)
-        except (StorageError, SessionLocked, ConfigError) as error:  # the bills wait for the next time, or for close
+        except (StorageError, SessionLocked, OtherOwner) as error:  # the bills wait for the next time, or for close
             _log.warning("session %s: %s", self.fs.session_id, error)
 
     def _notes(self) -> PartsNoted | None:
