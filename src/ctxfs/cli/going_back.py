@@ -9,7 +9,7 @@ import typer
 
 from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import console, label, print_json, print_line
-from ctxfs.cli.session import SessionsAt, find_item_ids, find_session, sessions_at, stores_of
+from ctxfs.cli.session import SessionsAt, find_session, item_ids_in, open_session, sessions_at, stores_of
 from ctxfs.session.records import Pinned, Record
 from ctxfs.session.timeline.back import Back, pinned, restored, undone, unpinned
 from ctxfs.session.timeline.bring_back import change_session
@@ -35,7 +35,8 @@ def restore(
     open now is refused.
     """
     decide = partial(restored, reason=reason)
-    _change(sessions_at(root, store), session, decide, item, as_json, fits=False)
+    work = partial(_change, item=item, as_json=as_json, fits=False)
+    anyio.run(work, sessions_at(root, store), session, decide)
 
 
 def undo(
@@ -55,7 +56,8 @@ def undo(
     Without CHANGE, the last one. Call it again to undo the change before. If the context would no longer fit its
     window, nothing is undone.
     """
-    anyio.run(_changed, sessions_at(root, store), session, partial(undone, change=change), as_json, True)
+    work = partial(_change, item=None, as_json=as_json, fits=True)
+    anyio.run(work, sessions_at(root, store), session, lambda records, _: undone(records, change))
 
 
 def pin(
@@ -72,7 +74,8 @@ def pin(
     An evicted one comes back.
     """
     decide = unpinned if off else pinned
-    _change(sessions_at(root, store), session, decide, item, as_json, fits=True)
+    work = partial(_change, item=item, as_json=as_json, fits=True)
+    anyio.run(work, sessions_at(root, store), session, decide)
 
 
 def fork(
@@ -111,25 +114,19 @@ def _files(made: Forked) -> str:
     return f"{made.shared:,} {'file is' if made.shared == 1 else 'files are'} shared{copied}{gone}"
 
 
-def _change(
+async def _change(
     place: SessionsAt,
     session: str,
     decide: Callable[[Sequence[Record], str], Back],
-    given: str,
-    as_json: bool,
     *,
+    item: str | None,
+    as_json: bool,
     fits: bool,
 ) -> None:
-    """Change what is recorded of the item that ``given`` names."""
-    session_id = anyio.run(find_session, place, session)
-    [item_id] = anyio.run(find_item_ids, place, session_id, [given])
-    anyio.run(_changed, place, session_id, lambda records: decide(records, item_id), as_json, fits)
-
-
-async def _changed(
-    place: SessionsAt, session: str, decide: Callable[[Sequence[Record]], Back], as_json: bool, fits: bool
-) -> None:
-    back, now = await change_session(await find_session(place, session), decide, store=stores_of(place), fits=fits)
+    """Change what is recorded of the item that ``item`` names; None: of the session."""
+    async with open_session(place, session) as reader:
+        item_id = "" if item is None else (await item_ids_in(reader, [item]))[0]
+        back, now = await change_session(reader, lambda records: decide(records, item_id), fits=fits)
     if as_json:
         print_json({"change": back.change, "item_ids": list(back.item_ids), "tokens": now + back.tokens})
         return

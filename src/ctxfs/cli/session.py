@@ -13,7 +13,7 @@ from ctxfs.messages.items import ContextItem
 from ctxfs.messages.readable import readable_text
 from ctxfs.session.archive_reading import archived
 from ctxfs.session.entries import Entry, entries, entry_of, inline_content
-from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.filesystem import ContextFileSystem, reading_once
 from ctxfs.session.listing.summary import changed_at
 from ctxfs.session.owner import check_owner
 from ctxfs.storage.base import is_hidden
@@ -209,7 +209,7 @@ async def shown_session(root: SessionsAt, given: str) -> AsyncIterator[ContextFi
 @asynccontextmanager
 async def open_known_session(root: SessionsAt, session_id: str) -> AsyncIterator[ContextFileSystem]:
     """Open a session for reading."""
-    fs = ContextFileSystem(session_id, root_path=stores_of(root), read_only=True)
+    fs = reading_once(ContextFileSystem(session_id, root_path=stores_of(root), read_only=True))
     await fs.open()
     try:
         yield fs
@@ -250,8 +250,13 @@ async def find_item_ids(root: SessionsAt, session_id: str, given: Sequence[str])
     Raises ``ConfigError`` if there is more than one, and what opening the session raises.
     """
     async with open_known_session(root, session_id) as fs:
-        every = fs.state.ids
-        known = [entry.item_id for entry in await entries(fs)]
+        return await item_ids_in(fs, given)
+
+
+async def item_ids_in(fs: ContextFileSystem, given: Sequence[str]) -> list[str]:
+    """``find_item_ids`` of an open session."""
+    every = fs.state.ids
+    known = [entry.item_id for entry in await entries(fs)]
     found: list[str] = []
     for name in given:
         beginning = name.removesuffix(CUT)

@@ -26,7 +26,7 @@ from ctxfs.session.loading import with_contents
 from ctxfs.session.owner import Owner, check_owner
 from ctxfs.session.patience import patiently
 from ctxfs.session.records import Record
-from ctxfs.session.recovery import Recovery, read_journal, scan_session
+from ctxfs.session.recovery import NOTHING_READ, Reading, Recovery, read_journal, scan_session
 from ctxfs.session.state import SessionState, fold
 from ctxfs.session.verify import VerifyReport, verify
 from ctxfs.session.writer import SessionWriter
@@ -100,6 +100,7 @@ class ContextFileSystem:
         self._inline_limit_chars = inline_limit_chars
         self._read_only = read_only
         self._recovery = Recovery()
+        self._reading: Reading | None = None  # None: what is read of the journal is not kept
         self._state = SessionState()
         self._journal: JournalReader | None = None
         self._writer: SessionWriter | None = None
@@ -198,11 +199,10 @@ class ContextFileSystem:
 
     async def _resume(self, owner: Owner | None) -> None:
         if self._read_only:
-            found = await scan_session(self._store, read_only=True)
+            found = await scan_session(self._store, read_only=True, known=self._reading)
             journal = JournalReader(self._store, self._session_id)
             journal.resume(found)
             fold(journal.state, found.orphans)
-            self._recovery = found.recovery
         else:
             writer = SessionWriter(
                 self._store,
@@ -212,9 +212,12 @@ class ContextFileSystem:
                 clock=self._clock,
                 inline_limit_chars=self._inline_limit_chars,
             )
-            self._recovery = await writer.open(owner)
+            found = await writer.open(owner, known=self._reading)
             self._writer = writer
             journal = writer.journal
+        self._recovery = found.recovery
+        if self._reading is not None:
+            self._reading = found.reading
         self._journal = journal
         self._state = journal.state
 
@@ -348,7 +351,10 @@ class ContextFileSystem:
     async def history(self) -> tuple[Record, ...]:
         """Return every record of the journal, from the first; damaged ones are left out."""
         self._opened()
-        return (await read_journal(self._store)).scan.records
+        reading = await read_journal(self._store, self._reading or NOTHING_READ)
+        if self._reading is not None:
+            self._reading = reading
+        return reading.scan.records
 
     async def verify(self, item_ids: Collection[str] | None = None) -> VerifyReport:
         """Check every byte of stored contents' files, and the indexes, against the journal; None: all contents.
@@ -376,3 +382,13 @@ class ContextFileSystem:
 def storage_of(fs: ContextFileSystem) -> ThreadedStore:
     """Return the store of a session, open while the session is: for the rooms of ctxfs that look at its files."""
     return fs._store  # noqa: SLF001 - of this module
+
+
+def reading_once(fs: ContextFileSystem, *, after: ContextFileSystem | None = None) -> ContextFileSystem:
+    """Let ``fs``, which is not open yet, keep what it reads of the journal, so that ``history`` need not read it again.
+
+    This is for those who soon close it, since it keeps what the context does not hold any more. ``after``: another one
+    of this session, with what it has read.
+    """
+    fs._reading = NOTHING_READ if after is None else after._reading  # noqa: SLF001 - of this module
+    return fs

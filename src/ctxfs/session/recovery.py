@@ -4,7 +4,8 @@ Nothing here writes: it returns what was found and what to do about it. Doing it
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from ctxfs.errors import NotStored
 from ctxfs.messages.names import TERMINAL
@@ -72,29 +73,39 @@ class SessionScan:
     name_conflicts: tuple[str, ...] = ()
     leftovers: tuple[str, ...] = ()
     recovery: Recovery = field(default_factory=Recovery)
+    reading: "Reading"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Journal:
-    """A journal as it was read: the state that it adds up to, and where its lines end."""
+class Reading:
+    """A journal as it was read: the bytes of its lines, and what they hold."""
 
-    state: SessionState
+    data: bytes
     scan: Scan
 
 
-async def read_journal(store: ThreadedStore) -> Journal:
-    """Read the whole journal, in a worker thread."""
+NOTHING_READ: Final = Reading(data=b"", scan=scan(b""))
+
+
+async def read_journal(store: ThreadedStore, known: Reading = NOTHING_READ) -> Reading:
+    """Read the whole journal; the lines that ``known`` has are not decoded again."""
     data = await store.read_log()
-
-    def read() -> Journal:
-        found = scan(data)
-        return Journal(state=fold(SessionState(), found.records), scan=found)
-
-    return await run_to_completion(read)
+    return await run_to_completion(lambda: _read(data, known))
 
 
-async def scan_session(store: ThreadedStore, *, read_only: bool) -> SessionScan:
-    """Read a session: what is in it, and what is wrong with it.
+def _read(data: bytes, known: Reading) -> Reading:
+    if not data.startswith(known.data):  # rewritten, or another session's
+        return _read(data, NOTHING_READ)
+    before = known.scan
+    new = scan(data[before.end :], last_seq=before.last_seq, offset=before.end)
+    if new.damages and before.end:  # a line may repeat the one before it, which only a whole scan can tell
+        return _read(data, NOTHING_READ)
+    joined = replace(new, records=(*before.records, *new.records), damages=(*before.damages, *new.damages))
+    return Reading(data=data[: new.end], scan=joined)
+
+
+async def scan_session(store: ThreadedStore, *, read_only: bool, known: Reading | None = None) -> SessionScan:
+    """Read a session: what is in it, and what is wrong with it. ``known``: what was read of its journal before.
 
     Raises what ``store`` raises.
     """
@@ -104,9 +115,14 @@ async def scan_session(store: ThreadedStore, *, read_only: bool) -> SessionScan:
     # - a writer of a session with a journal: files that the journal does not name are adopted or foreign, and the index
     #   is rebuilt if it is damaged or contradicts the journal;
     # - no journal: the session is new, or its journal was lost and is rebuilt from its files.
-    journal = await read_journal(store)
-    log = journal.scan
-    state = journal.state
+    data = await store.read_log()
+
+    def read() -> tuple[Reading, SessionState]:
+        found = _read(data, known or NOTHING_READ)
+        return found, fold(SessionState(), found.scan.records)
+
+    reading, state = await run_to_completion(read)
+    log = reading.scan
     started = log.last_seq > 0
     if read_only and started:
         names = await store.names()
@@ -114,7 +130,13 @@ async def scan_session(store: ThreadedStore, *, read_only: bool) -> SessionScan:
         missing = _missing(state, names)
         recovery = Recovery(damages=log.damages, contents=missing)
         return SessionScan(
-            state=state, last_seq=log.last_seq, log_end=log.end, new=False, orphans=growing, recovery=recovery
+            state=state,
+            last_seq=log.last_seq,
+            log_end=log.end,
+            new=False,
+            orphans=growing,
+            recovery=recovery,
+            reading=reading,
         )
     index, index_is_there = await _read_index(store)
     names = [name for name in await store.names() if name != INDEX_NAME]
@@ -139,6 +161,7 @@ async def scan_session(store: ThreadedStore, *, read_only: bool) -> SessionScan:
         name_conflicts=tuple(name for name in foreign if name in claimed),
         leftovers=_leftovers(state, names),
         recovery=recovery,
+        reading=reading,
     )
 
 

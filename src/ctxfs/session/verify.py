@@ -11,8 +11,10 @@ from ctxfs.session.content.stored import Stored
 from ctxfs.session.index import INDEX_NAME, parse_index, wants_index
 from ctxfs.session.journal import Damage
 from ctxfs.session.recovery import read_journal
+from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.threaded import ThreadedStore
+from ctxfs.storage.threads import run_to_completion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +74,9 @@ async def _index_problems(store: ThreadedStore, session_id: str) -> Sequence[Pro
     if index.session_id != session_id:
         detail = "it is the index of another session: remove it, and opening the session for writing makes it again"
         return [Problem(name=INDEX_NAME, detail=detail)]
-    journal = await read_journal(store)
-    state = journal.state
-    missing = state.stored.keys() - index.items.keys() if index.journal_seq >= journal.scan.last_seq else set()
+    log = (await read_journal(store)).scan
+    state = await run_to_completion(lambda: fold(SessionState(), log.records))
+    missing = state.stored.keys() - index.items.keys() if index.journal_seq >= log.last_seq else set()
     wrong = [
         item_id
         for item_id, entry in index.items.items()

@@ -31,7 +31,7 @@ from ctxfs.session.records import (
     ToolsDefined,
     WriterOpened,
 )
-from ctxfs.session.recovery import Recovery, quarantine, scan_session
+from ctxfs.session.recovery import Reading, SessionScan, quarantine, scan_session
 from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.text.jsontext.write_stream import has_surrogates, is_longer
@@ -103,12 +103,14 @@ class SessionWriter:
 
     # Opening and closing ---------------------------------------------------------------------------------------------
 
-    async def open(self, owner: Owner | None = None) -> Recovery:
+    async def open(self, owner: Owner | None = None, *, known: Reading | None = None) -> SessionScan:
         """Take in the session's state, repair what a crash left, and record that this writer opened it.
+
+        Returns the session as it was found. ``known``: what was read of its journal before.
 
         Raises ``ConfigError`` if ``owner`` cannot go on with the session (see ``check_owner``). Nothing changed.
         """
-        found = await scan_session(self._store, read_only=False)
+        found = await scan_session(self._store, read_only=False, known=known)
         check_owner(self._session_id, found.state, owner)
         self._layout = layout_of(found.state.layout, self._layout)
         if found.recovery.cut_bytes:
@@ -128,7 +130,7 @@ class SessionWriter:
             await self.journal.opened(*started, opened)
         await self.flush()
         self.names = NameAllocator(self.journal.state.ids, layout=self._layout)
-        return found.recovery
+        return found
 
     def _started(self, *, rebuilt: bool) -> SessionStarted:
         return SessionStarted(

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ctxfs.errors import CtxfsError, ReplayFormatError, SessionNotFound, ToolError, UnknownCall, UnknownItem
 from ctxfs.session.content.visible import visible_text
+from ctxfs.session.filesystem import ContextFileSystem, reading_once
 from ctxfs.session.records import Record
 from ctxfs.session.timeline.back import Back, pinned, restored, undone, unpinned
 from ctxfs.session.timeline.bring_back import change_session
@@ -237,12 +238,12 @@ class ViewApp:
         if decide is None:
             return PlainTextResponse("no such change", WRONG)
         try:
-            await change_session(
-                session_id,
-                lambda records: decide(records, item_id),
-                store=self.sessions.stores,
-                fits=query.get("do") != "restore",
-            )
+            async with reading_once(
+                ContextFileSystem(session_id, root_path=self.sessions.stores, read_only=True)
+            ) as reader:
+                await change_session(
+                    reader, lambda records: decide(records, item_id), fits=query.get("do") != "restore"
+                )
         except CtxfsError as error:
             return PlainTextResponse(visible_text(str(error)), WRONG)
         return PlainTextResponse("done")

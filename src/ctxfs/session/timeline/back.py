@@ -85,6 +85,11 @@ def restored(records: Sequence[Record], item_id: str, *, reason: str = "") -> Ba
 
     """
     draft = _Draft(records, what=item_id, done="restored", reason=reason)
+    _restore(records, item_id, draft)
+    return draft.back()
+
+
+def _restore(records: Sequence[Record], item_id: str, draft: "_Draft") -> None:
     state = draft.state
     if item_id in state.archived:
         parts = _parts(records, lambda one, _: isinstance(one, Removed) and item_id in one.item_ids)
@@ -97,14 +102,15 @@ def restored(records: Sequence[Record], item_id: str, *, reason: str = "") -> Ba
         state.check_restorable(item_id)
     if item is not None and (item.destroyed or item.trimmed):
         draft.unreplace(_as_entered(records, item.id))
-    return draft.back()
 
 
 def pinned(records: Sequence[Record], item_id: str) -> Back:
     """The records that pin an item: its content comes back first. Raises what ``restored`` raises."""
-    back = restored(records, item_id, reason="it is pinned")
-    state = fold(SessionState(), (*records, *back.records))
-    item = state.items.get(item_id) or _reply_of(item_id, fold(SessionState(), records))
+    draft = _Draft(records, what=item_id, done="restored", reason="it is pinned")
+    reply = _reply_of(item_id, draft.state)  # of arguments, before they are back
+    _restore(records, item_id, draft)
+    back = draft.back()
+    item = draft.state.items.get(item_id) or reply
     if item is None or item.pinned:
         return back
     return replace(back, records=(*back.records, Pinned(item_ids=(item.id,))))

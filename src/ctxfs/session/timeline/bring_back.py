@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from ctxfs.errors import ContextOverflow, NotRestorable
-from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.filesystem import ContextFileSystem, reading_once
 from ctxfs.session.records import Record
 from ctxfs.session.timeline.back import Back
-from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import run_in_steps
 
 _OWNED = (
@@ -33,9 +32,11 @@ async def bring_back(fs: ContextFileSystem, back: Back) -> None:
 
 
 async def change_session(
-    session_id: str, decide: Callable[[Sequence[Record]], Back], *, store: SessionStores, fits: bool = True
+    reader: ContextFileSystem, decide: Callable[[Sequence[Record]], Back], *, fits: bool = True
 ) -> tuple[Back, int]:
     """Bring back what ``decide`` returns in a session that nobody has open; return it, and the tokens before it.
+
+    ``reader``: the session, open for reading only; if it is ``reading_once``, its journal is decoded only once.
 
     ``fits``: refuse it if the context would no longer fit the session's window. Where there is nothing to do, and where
     it is refused, nothing is written: the session stays as old as it was.
@@ -49,13 +50,12 @@ async def change_session(
 
     """
     # Opening for writing adds lines to the journal, so it is decided first from the session as it is read.
-    async with ContextFileSystem(session_id, root_path=store, read_only=True) as reader:
-        back, now = await _decided(reader, decide, fits=fits)
-        for item_id in back.reads:
-            await reader.load(item_id)
+    back, now = await _decided(reader, decide, fits=fits)
+    for item_id in back.reads:
+        await reader.load(item_id)
     if not back:
         return back, now
-    fs = ContextFileSystem(session_id, root_path=store)
+    fs = reading_once(ContextFileSystem(reader.session_id, root_path=reader.stores), after=reader)
     await fs.open(create=False)
     try:
         back, now = await _decided(fs, decide, fits=fits)  # another writer may have changed it since

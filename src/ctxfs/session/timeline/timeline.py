@@ -59,6 +59,8 @@ class Timeline:
 
         Raises ``UnknownCall``.
         """
+        if call is None and walk is None:
+            return self._lives.state
         return (walk or self.walk()).to(self._end(call))
 
     def records_before(self, call: int | None = None) -> tuple[Record, ...]:
