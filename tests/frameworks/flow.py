@@ -21,6 +21,7 @@ import pytest
 
 from ctxfs import ContextFileSystem
 from ctxfs.context import History, HostCache
+from ctxfs.eviction import Budget
 from ctxfs.messages import Usage
 from ctxfs.messages.models.prices import TTL_SECONDS, CacheTtl
 from ctxfs.messages.tokens import default_counter
@@ -41,12 +42,26 @@ Where results are replaced at the source, that is by stricter limits."""
 LONG_PROMPT = "Answer in one sentence, and name the line of the log that says so. " * 300
 HELPER_PROMPT = "You read logs for another agent, and say what stands in them. " * 900
 """The prompt of a subagent: of another size, so that neither can be taken for the other."""
+LIMIT_TOKENS = 30_000
+SHARED: dict[str, Any] = {
+    "window": Budget(window_tokens=LIMIT_TOKENS + 1_000, reply_tokens=1_000),
+    "pricing": None,
+    "preview_above_tokens": None,
+}
+"""The settings of the history of an agent and its subagent: results leave for the window alone."""
+SHARED_LOGS = 4
+"""So many logs does each of them read: more than the window has room for, and the messages alone nearly fit."""
 
 
 class Sent(NamedTuple):
-    """What the log of ctxfs says of a request that a history rewrote. ``beside``: the tokens that are in no part."""
+    """What the log of ctxfs says of a request that a history rewrote.
+
+    ``tokens``: those of its parts; ``replaced``: how many parts are; ``beside``: the tokens that are in no part.
+    """
 
     branch: str
+    tokens: int
+    replaced: int
     beside: int
     host: HostCache
 
@@ -63,7 +78,13 @@ class Seen:
         """All of them, in their order."""
         found = [_LINE.match(line) for line in self._log.messages]
         return [
-            Sent(one["branch"], int(one["beside"]), HostCache(one["at_end"] == "True", _TTLS[one["ttl"]]))
+            Sent(
+                one["branch"],
+                int(one["tokens"]),
+                int(one["replaced"]),
+                int(one["beside"]),
+                HostCache(one["at_end"] == "True", _TTLS[one["ttl"]]),
+            )
             for one in found
             if one is not None
         ]
@@ -82,7 +103,8 @@ class Seen:
     def check_subagent(self, besides: Sequence[str]) -> None:
         """Requests of an agent and of its subagent were counted with what each sends, in branches of their own.
 
-        ``besides``: what each request held beside its messages, as text.
+        So each of them stays inside the window, which all that was read would not: in the agent, in its subagent, and
+        when the whole is asked again from the start. ``besides``: what each request held beside its messages, as text.
         """
         count = default_counter().count
         assert len(self.requests) == len(besides)
@@ -90,12 +112,22 @@ class Seen:
         for one, text in zip(self.requests, besides, strict=True):
             assert 0.85 * count(text) <= one.beside <= 1.15 * count(text) + 100, (one, count(text))
             branches[HELPER_PROMPT.strip() in text].add(one.branch)
-        assert [len(found) for found in branches.values()] == [1, 1], branches
-        assert branches[True] != branches[False]
+        self.check_window()
+        assert len(branches[False]) == 1, branches
+        assert branches[True], branches
+        assert not branches[True] & branches[False], branches
+
+    def check_window(self) -> None:
+        """No request is larger than the window, and of whoever read all logs some were replaced."""
+        for branch in {one.branch for one in self.requests}:
+            own = [one for one in self.requests if one.branch == branch]
+            assert max(one.tokens + one.beside for one in own) <= LIMIT_TOKENS, (branch, own)
+            assert len(own) <= 2 or max(one.replaced for one in own) > 0, (branch, own)
 
 
 _LINE = re.compile(
-    r"session .*, branch '(?P<branch>.*)': .* of them replaced; (?P<beside>\d+) tokens beside them; "
+    r"session .*, branch '(?P<branch>.*)': \d+ parts take (?P<tokens>\d+) tokens, (?P<replaced>\d+) of them replaced; "
+    r"(?P<beside>\d+) tokens beside them; "
     r"cache breakpoints at the end: (?P<at_end>\w+), kept for: (?P<ttl>\w+)$"
 )
 _TTLS: dict[str, CacheTtl | None] = {"None": None, **{ttl: ttl for ttl in TTL_SECONDS}}
@@ -152,10 +184,26 @@ def _reads(placeholder: str, call_id: str) -> Call:
 
 
 def shared_move(hand_over: Call, results: Sequence[str], *, helps: bool) -> Call | str:
-    """What the scripted model does as an agent that hands over to a helper (``hand_over``), and as that helper."""
-    if results:
-        return THANKS
-    return Call(TOOL, {"n": 1}, "log_1") if helps else hand_over
+    """What the scripted model does as an agent that hands over to a helper (``hand_over``), and as that helper.
+
+    Each of them then reads all logs. ``results`` are those of its own calls.
+    """
+    if not helps and not results:
+        return hand_over
+    n = len(results) + helps
+    return Call(TOOL, {"n": n}, f"{'helper' if helps else 'main'}_{n}") if n <= SHARED_LOGS else THANKS
+
+
+def counted_in_window(*texts: str) -> int:
+    """The tokens of a request, given as text; it must not be larger than the window of ``SHARED``."""
+    tokens = default_counter().count("".join(texts))
+    assert tokens <= LIMIT_TOKENS
+    return tokens
+
+
+def window_of_server() -> dict[str, Any]:
+    """The settings of a server that refuses what is larger than the window of ``SHARED``."""
+    return {"context_window_tokens": LIMIT_TOKENS, "counter": default_counter()}
 
 
 class Agent(Protocol):

@@ -117,7 +117,7 @@ def anthropic_server(hand_over: flow.Call) -> Iterator[MessagesServer]:
         move = flow.shared_move(hand_over, results, helps=helps)
         return move if isinstance(move, str) else [ToolCall(move.name, move.arguments, id=move.id)]
 
-    with MessagesServer([turn] * 8) as server:
+    with MessagesServer([turn] * 40, **flow.window_of_server()) as server:
         yield server
     assert server.refusals == []
 

@@ -414,8 +414,12 @@ def test_a_subagent_has_a_branch_of_its_own_and_what_its_requests_hold_is_counte
         """Ask another agent."""
         return run("helper", flow.HELPER_PROMPT, [service_log])
 
-    with MessagesServer([move] * 8) as running, History(root_path=tmp_path) as history:
+    with (
+        MessagesServer([move] * 40, **flow.window_of_server()) as running,
+        History(root_path=tmp_path, **flow.SHARED) as history,
+    ):
         client = Anthropic(api_key="any", base_url=running.url, max_retries=0)
-        assert run("", flow.LONG_PROMPT, [ask_helper]) == flow.THANKS
+        for _ in range(2):
+            assert run("", flow.LONG_PROMPT, [ask_helper, service_log]) == flow.THANKS
     assert running.refusals == []
     seen.check_subagent([flow.beside_in(body) for body in running.requests])

@@ -197,15 +197,24 @@ def test_what_claude_code_sends_besides_a_transcript_is_counted(tmp_path: Path, 
 
 
 def test_the_transcript_of_a_subagent_is_a_branch_of_its_own(tmp_path: Path, seen: flow.Seen) -> None:
-    billed = {"": 20_000, "subagents/agent-1": 9_000}
+    """Each is loaded with what fits the window beside the prompt and the tools of its own; the last one is rewound."""
+    billed = {"": 18_000, "subagents/agent-1": 9_000}
+    logs = [4, 4, 3]
 
     class Kept(InMemorySessionStore):
         async def load(self, key: Any) -> Any:
+            said: list[Any] = [{"role": "user", "content": "Go on."}]
             usage = {"input_tokens": billed[key.get("subpath") or ""]}
-            done = {"role": "assistant", "content": "Done.", "usage": usage}
-            return [{"type": "said", "message": one} for one in ({"role": "user", "content": "Go on."}, done)]
+            for n in range(1, logs.pop(0) + 1):
+                call = {"type": "tool_use", "id": f"call_{n}", "name": "Bash", "input": {"command": f"cat log{n}"}}
+                result = {"type": "tool_result", "tool_use_id": f"call_{n}", "content": flow.service_log(n)}
+                said += [
+                    {"role": "assistant", "content": [call], "usage": usage},
+                    {"role": "user", "content": [result]},
+                ]
+            return [{"type": "said", "message": one} for one in (*said, {"role": "assistant", "content": "Done."})]
 
-    with History("t", root_path=tmp_path) as history:
+    with History("t", root_path=tmp_path, **flow.SHARED) as history:
         store = CtxfsHooks(history).session_store(Kept())
         main: Any = {"project_key": "p", "session_id": "s"}
         helper: Any = {**main, "subpath": "subagents/agent-1"}
@@ -214,6 +223,8 @@ def test_the_transcript_of_a_subagent_is_a_branch_of_its_own(tmp_path: Path, see
     assert [one.branch for one in seen.requests] == ["", "subagents/agent-1", ""]
     for one in seen.requests:
         assert billed[one.branch] - 100 < one.beside <= billed[one.branch]
+        assert one.tokens + one.beside <= flow.LIMIT_TOKENS
+        assert one.replaced
 
 
 def test_a_store_has_what_the_store_behind_it_has(tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_the_breakpoints_that_it_sets_for_anthropic_are_seen(tmp_path: Path, see
 
 def test_what_the_requests_of_a_subagent_hold_is_counted(tmp_path: Path, seen: flow.Seen) -> None:
     task = flow.Call("task", {"description": flow.QUESTION, "subagent_type": "helper"}, "task_1")
-    with anthropic_server(task) as server, Histories(tmp_path) as histories:
+    with anthropic_server(task) as server, Histories(tmp_path, **flow.SHARED) as histories:
         middleware = CtxfsMiddleware(histories)
         helper: Any = {
             "name": "helper",
@@ -219,10 +219,12 @@ def test_what_the_requests_of_a_subagent_hold_is_counted(tmp_path: Path, seen: f
         }
         graph: Any = create_deep_agent(
             anthropic_model(server),
+            tools=[service_log],
             system_prompt=flow.LONG_PROMPT,
             middleware=[middleware],
             subagents=[helper],
             backend=middleware.backend(),
         )
-        assert text_of(graph.invoke({"messages": [HumanMessage(flow.QUESTION)]}, CONFIG)) == flow.THANKS
+        for _ in range(2):
+            assert text_of(graph.invoke({"messages": [HumanMessage(flow.QUESTION)]}, CONFIG)) == flow.THANKS
     seen.check_subagent([flow.beside_in(body) for body in server.requests])

@@ -122,7 +122,12 @@ def test_opencode(work: Path) -> None:
     def turn(body: dict[str, Any]) -> Any:
         if "bash" not in [tool.get("name") for tool in body.get("tools", ())]:
             return "A title"
-        command = next_step(work, in_messages(body))
+        results = in_messages(body)
+        if len(results) == LOGS:  # by the tool that asks before it opens a file outside of the project
+            path = re.search(r"^Path: (.+)$", results[0], re.MULTILINE)
+            assert path, results[0]
+            return [ToolCall("read", {"filePath": path[1], "offset": 590, "limit": 20})]
+        command = next_step(work, results)
         return "done" if command is None else [ToolCall("bash", {"command": command, "description": "read"})]
 
     allowed = recipe_of_opencode(work.parent / "sessions")

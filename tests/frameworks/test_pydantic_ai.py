@@ -28,6 +28,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.native_tools import MCPServerTool, WebSearchTool
 from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.usage import RequestUsage
 
 from ctxfs.adapters.pydantic_ai import CtxfsCapability, _host_cache_of
 from ctxfs.context import Histories, History, HostCache, Part
@@ -347,17 +348,21 @@ def test_a_subagent_has_a_branch_of_its_own_and_what_its_requests_hold_is_counte
         results = [str(part.content) for part in results_in(messages)]
         over = flow.Call("ask_helper", {}, "ask_1")
         move = flow.shared_move(over, results, helps=flow.HELPER_PROMPT.strip() in prompt)
-        return ModelResponse([TextPart(move) if isinstance(move, str) else ToolCallPart(*move)])
+        sent = flow.counted_in_window(besides[-1], *(text for message in messages for text in said(message)))
+        reply = [TextPart(move) if isinstance(move, str) else ToolCallPart(*move)]
+        return ModelResponse(reply, usage=RequestUsage(input_tokens=sent))
 
     async def ask_helper() -> str:
         """Ask another agent."""
         return (await helper.run(flow.QUESTION)).output
 
-    with History(root_path=tmp_path) as history:
+    with History(root_path=tmp_path, **flow.SHARED) as history:
         capabilities: Any = [CtxfsCapability(history)]
-        main = Agent(FunctionModel(reply), capabilities=capabilities, instructions=flow.LONG_PROMPT, tools=[ask_helper])
+        tools: Any = [ask_helper, flow.service_log]
+        main = Agent(FunctionModel(reply), capabilities=capabilities, instructions=flow.LONG_PROMPT, tools=tools)
         helper = Agent(
             FunctionModel(reply), capabilities=capabilities, instructions=flow.HELPER_PROMPT, tools=[flow.service_log]
         )
-        assert main.run_sync(flow.QUESTION).output == flow.THANKS
+        for _ in range(2):
+            assert main.run_sync(flow.QUESTION).output == flow.THANKS
     seen.check_subagent(besides)

@@ -358,7 +358,10 @@ def test_a_subagent_has_a_branch_of_its_own_and_what_its_requests_hold_is_counte
             over = flow.Call("ask_helper", {}, "ask_1")
             helps = system_prompt == flow.HELPER_PROMPT
             self.moves = [flow.shared_move(over, results_in(messages), helps=helps)]
+            sent = flow.counted_in_window(besides[-1], json.dumps(messages, separators=(",", ":")))
             async for event in super().stream(messages):
+                if "metadata" in event:
+                    event["metadata"]["usage"] |= {"inputTokens": sent, "cacheReadInputTokens": 0}
                 yield event
 
     @tool
@@ -366,12 +369,13 @@ def test_a_subagent_has_a_branch_of_its_own_and_what_its_requests_hold_is_counte
         """Ask another agent."""
         return str(helper(flow.QUESTION)).strip()
 
-    with History(root_path=tmp_path) as history:
+    with History(root_path=tmp_path, **flow.SHARED) as history:
 
         def agent(**given: Any) -> Agent:
             return Agent(model=Shared(), plugins=[CtxfsPlugin(history)], callback_handler=None, **given)
 
-        helper = agent(agent_id="helper", tools=[service_log], system_prompt=flow.HELPER_PROMPT)
-        main = agent(tools=[ask_helper], system_prompt=flow.LONG_PROMPT)
-        assert str(main(flow.QUESTION)).strip() == flow.THANKS
+        for _ in range(2):
+            helper = agent(agent_id="helper", tools=[service_log], system_prompt=flow.HELPER_PROMPT)
+            main = agent(tools=[ask_helper, service_log], system_prompt=flow.LONG_PROMPT)
+            assert str(main(flow.QUESTION)).strip() == flow.THANKS
     seen.check_subagent(besides)
