@@ -205,7 +205,10 @@ def test_shadow_runs_that_differ_are_shown_side_by_side() -> None:
     )
     other = replace(same, rewritten="Read {}", is_noise=False, differs=True, reads_back=True)
     (found,) = findings(Activity(), window_tokens=None, recovery=Recovery(), shadowed=[same, other])
-    assert (found.level, found.title) == ("note", "The model did something else in 1 of 2 shadow runs")
+    assert (found.level, found.title) == (
+        "note",
+        "The model did something else in 1 of 2 shadow runs, and in 1 without any rewriting",
+    )
     assert found.beside == (other,)
     page = Pages().render(
         "warnings.html", page=SimpleNamespace(findings=[found], activity=Activity()), link=str, here="/"
