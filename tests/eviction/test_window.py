@@ -17,7 +17,7 @@ from ctxfs.eviction.events import Compacted, ContextEvent, SummaryFailed
 from ctxfs.eviction.last_resort import LastResort, largest_first
 from ctxfs.eviction.offload_plan import Offload, Plan
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.eviction.reduction import AskForSummary, Done, Overflow, Reduction, View
+from ctxfs.eviction.reduction import AskForSummary, Done, Reduction, View
 from ctxfs.eviction.summary import summary_text
 from ctxfs.eviction.window import CompactionController, WindowGuard
 from ctxfs.messages import CharsCounter
@@ -25,7 +25,6 @@ from ctxfs.messages.base import Reply, Usage
 from ctxfs.messages.items import ContentRange, ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.messages.tokens import count_content
-from ctxfs.session.records import CallMade
 from session_items import make_item
 
 BUDGET = Budget(window_tokens=11_000, reply_tokens=1_000, high_water=0.8, low_water=0.5)
@@ -75,11 +74,11 @@ class Holder:
                     said = answer(step.prompt)
                 case SummaryFailed():
                     self.events.append(step)
-                case Done() | Overflow():
-                    done = step if isinstance(step, Done) else step.done
-                    controller.settled(done)
-                    self.events += [done.compacted] if done.compacted is not None else []
-                    if isinstance(step, Overflow):
+                case Done():
+                    controller.settled(step)
+                    if step.compacted is not None:
+                        self.events.append(step.compacted)
+                    if step.error is not None:
                         raise step.error
                     return
 
@@ -461,12 +460,11 @@ def test_what_was_refused_without_figures_is_not_sent_again_before_as_much_was_a
     refused = context.counted_tokens
     context.refused(made, PromptTooLong("too long"))
     # What the provider bills says that there is room; what it refused says more.
-    bill = CallMade(number=1, usage=Usage(input_tokens=context.counted_tokens), model="gpt-4o", counted_tokens=1)
-    made.observe(replace(bill, counted_tokens=context.counted_tokens))
+    made.observe(Usage(input_tokens=context.counted_tokens), "gpt-4o", context.counted_tokens)
     context.items.append(make_item("more", ToolMessage("more", "Read", "x"), 3_000, 50))
     context.fit(made)
     assert context.counted_tokens < refused
-    made.observe(replace(bill, usage=Usage(input_tokens=refused), counted_tokens=refused))
+    made.observe(Usage(input_tokens=refused), "gpt-4o", refused)
     assert made.fit(refused, CharsCounter()) is None
 
 
@@ -481,7 +479,7 @@ def test_no_summary_is_asked_for_while_nobody_knows_how_long_the_prompt_may_be()
 def test_both_water_marks_are_those_of_what_was_refused() -> None:
     counter, made = CharsCounter(), window()
     made.refused(PromptTooLong("too long"), 5_000, counter)
-    made.observe(CallMade(number=1, usage=Usage(input_tokens=3_000), model="gpt-4o", counted_tokens=3_000))
+    made.observe(Usage(input_tokens=3_000), "gpt-4o", 3_000)
     assert made.fit(3_999, counter) is None  # four fifths of 4,999
     assert made.fit(4_000, counter) is not None
     late = {f"t{n}" for n in range(6, 11)}  # which stay
@@ -654,7 +652,7 @@ def test_many_small_questions_go_into_an_archive_before_the_end() -> None:
 def test_what_was_billed_is_learned() -> None:
     made = window()
     usage = Usage(input_tokens=700, cache_read_input_tokens=200, cache_creation_input_tokens=100)
-    made.observe(CallMade(number=1, usage=usage, model="gpt-4o", counted_tokens=500))
+    made.observe(usage, "gpt-4o", 500)
     assert (made.calibration.base_real, made.calibration.base_counted) == (1_000, 500)
 
 

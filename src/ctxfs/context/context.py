@@ -666,7 +666,7 @@ class Context:
         entries, draft = await self._live.prepare(incoming)
         self._live.warn_of_large(entries)
         if call is not None:
-            self._controller.observe(call)
+            self._controller.observe(call.usage, call.model, call.counted_tokens)
             self._transcript.billed(call.usage)
         return await self._live.take(entries, draft, replacing=replacing, call=call, durable=durable)
 

@@ -26,7 +26,10 @@ async def resume(live: LiveTranscript, controller: CompactionController, counter
     for found in fs.recovery.contents:
         _log.warning("session %s: %s", fs.session_id, found)
     await live.take_in(items, counter)
-    controller.resumed(call for call in fs.state.calls if not call.summary)
+    controller.resumed()
+    for call in fs.state.calls:
+        if not call.summary:
+            controller.observe(call.usage, call.model, call.counted_tokens)
     text = "session %s: opened with %d items, %s tokens, after %d calls, in %s"
     held = f"{live.transcript.tokens:,}"
     _log.info(text, fs.session_id, len(items), held, len(fs.state.calls), fs.base)

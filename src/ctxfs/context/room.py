@@ -6,7 +6,7 @@ from ctxfs.context.live import LiveTranscript
 from ctxfs.errors import ModelError
 from ctxfs.eviction.events import SummaryFailed
 from ctxfs.eviction.offload_plan import Plan
-from ctxfs.eviction.reduction import AskForSummary, Done, Overflow, Reduction
+from ctxfs.eviction.reduction import AskForSummary, Done, Reduction
 from ctxfs.eviction.window import CompactionController, Summarize
 from ctxfs.messages.base import Reply
 from ctxfs.storage.threads import run_to_completion, uninterrupted
@@ -41,20 +41,15 @@ async def make_room(
                 case SummaryFailed():
                     live.notices.emit(step)
                 case Done():
-                    _settle(step, live, controller)
-                    return
-                case Overflow():
-                    _settle(step.done, live, controller)
+                    controller.settled(step)
+                    if step.compacted is not None:
+                        live.notices.emit(step.compacted)
+                    if step.error is None:
+                        return
                     failed = live.notices.last_failure
                     if failed is None:
                         raise step.error
                     raise step.error.because(f"storing failed ({failed}), so these items are still in it") from failed
-
-
-def _settle(done: Done, live: LiveTranscript, controller: CompactionController) -> None:
-    controller.settled(done)
-    if done.compacted is not None:
-        live.notices.emit(done.compacted)
 
 
 async def _summary(prompt: str, summarize: Summarize, live: LiveTranscript) -> Reply | ModelError:

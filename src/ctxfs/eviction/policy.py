@@ -16,18 +16,6 @@ from ctxfs.messages.items import ContextItem, ItemType
 DEFAULT_THRESHOLD_TOKENS = 2000
 """What compaction gives a file of its own when nobody said otherwise."""
 
-_TYPE_ENABLED: Mapping[ItemType, bool] = MappingProxyType(
-    {
-        ItemType.TOOL_RESULT: True,
-        ItemType.TOOL_INPUT: True,
-        ItemType.USER_MESSAGE: True,
-        ItemType.SKILL_PROMPT: True,
-        ItemType.ASSISTANT_MESSAGE: False,
-        ItemType.COMPACTION_SUMMARY: False,
-        ItemType.SYSTEM_PROMPT: False,
-    }
-)
-
 _NEVER: Mapping[ItemType, str] = MappingProxyType(
     {
         ItemType.ASSISTANT_MESSAGE: "a reply is evicted together with the results of its calls, into an archive: give "
@@ -37,6 +25,8 @@ _NEVER: Mapping[ItemType, str] = MappingProxyType(
     }
 )
 """The types that never get files of their own, and why."""
+
+_TYPE_ENABLED: Mapping[ItemType, bool] = MappingProxyType({kind: kind not in _NEVER for kind in ItemType})
 
 
 @names_settings({"threshold": "it is token_threshold, or type_thresholds for some types"})

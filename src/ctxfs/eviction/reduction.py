@@ -93,21 +93,17 @@ class AskForSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """There is no more to do. ``compacted``: what was done, or None; ``counted_tokens``: the context's size now."""
+    """There is no more to do. ``compacted``: what was done, or None; ``counted_tokens``: the context's size now.
+
+    ``error``: the context is certain not to fit, and nothing in it can be reduced; None: it fits, or may fit.
+    """
 
     compacted: Compacted | None
     counted_tokens: int
+    error: ContextOverflow | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overflow:
-    """The context is certain not to fit, and nothing in it can be reduced."""
-
-    done: Done
-    error: ContextOverflow
-
-
-Step = Plan | AskForSummary | SummaryFailed | Done | Overflow
+Step = Plan | AskForSummary | SummaryFailed | Done
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,19 +164,16 @@ class Reduction:
         self._stages.appendleft(self._trying)
         self._trying = None
 
-    def _end(self, view: View) -> Done | Overflow:
+    def _end(self, view: View) -> Done:
         before = self._tokens_before or 0
         after = self.calibration.estimate(view.counted_tokens)
         compacted: Compacted | None = None
         if after < before:
             compacted = Compacted(tokens_before=before, tokens_after=after, steps=tuple(self._steps))
-        done = Done(compacted=compacted, counted_tokens=view.counted_tokens)
         error: ContextOverflow | None = None
         if self._over(view):
             error = overflow(self.budget, self.calibration, view.items, view.counted_tokens)
-        if error is None:
-            return done
-        return Overflow(done=done, error=error)
+        return Done(compacted=compacted, counted_tokens=view.counted_tokens, error=error)
 
     # As long as it is above a mark -----------------------------------------------------------------------------------
 

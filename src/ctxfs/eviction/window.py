@@ -3,9 +3,9 @@
 A reduction that did not help is not tried again before the context has grown by a tenth.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from ctxfs.errors import ConfigError, ContextOverflow, PromptTooLong
 from ctxfs.errors.checks import names_settings, require_int, require_kind
@@ -84,22 +84,6 @@ class WindowGuard:
         return cls(budget=budget, compaction=compaction, policy=policy, summarize=window.summarize, model=model)
 
 
-class CountedCall(Protocol):
-    """A call of the model whose prompt was counted before it was billed."""
-
-    @property
-    def usage(self) -> Usage:
-        """What was billed."""
-
-    @property
-    def model(self) -> str:
-        """The model's name."""
-
-    @property
-    def counted_tokens(self) -> int:
-        """The prompt by our own count; 0 if it was not counted."""
-
-
 class CompactionController:
     """Knows how large a context may be and how large it is, and says when it has to become smaller. No I/O.
 
@@ -118,20 +102,18 @@ class CompactionController:
         """What writes summaries, of the settings in ``Window``; None: nothing does."""
         return self._settings.summarize
 
-    def observe(self, call: CountedCall) -> None:
-        """Learn from what the provider billed for a prompt, if it was counted."""
-        real, counted = call.usage.total_input_tokens, call.counted_tokens
-        if not counted:
+    def observe(self, usage: Usage, model: str, counted_tokens: int) -> None:
+        """Learn from what ``model`` billed for a prompt of ``counted_tokens``; 0: it was not counted."""
+        if not counted_tokens:
             return
-        if call.model != self.calibration.model or counted >= (self._refused_counted or 0):
+        if model != self.calibration.model or counted_tokens >= (self._refused_counted or 0):
             self._refused_counted = None
-        self.calibration = self.calibration.observed(model=call.model, counted=counted, real=real)
+        real = usage.total_input_tokens
+        self.calibration = self.calibration.observed(model=model, counted=counted_tokens, real=real)
 
-    def resumed(self, calls: Iterable[CountedCall]) -> None:
-        """Note that a session was resumed: learn from its calls, and from nothing before them."""
+    def resumed(self) -> None:
+        """Note that a session was resumed, whose calls come next: what was learned before them does not count."""
         self.calibration = Calibration(model=self.calibration.model)
-        for call in calls:
-            self.observe(call)
 
     def settled(self, done: Done) -> None:
         """Note how a reduction ended."""

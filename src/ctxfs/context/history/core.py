@@ -24,7 +24,7 @@ from ctxfs.eviction.keep_recent import unknown_tools
 from ctxfs.eviction.offload_plan import Offload, Plan
 from ctxfs.eviction.placeholder.text import reading_tools
 from ctxfs.eviction.preview import Preview
-from ctxfs.eviction.reduction import Done, Overflow, Reduction
+from ctxfs.eviction.reduction import Done, Reduction
 from ctxfs.eviction.window import CompactionController
 from ctxfs.messages.base import UsageLike
 from ctxfs.messages.items import ContentRange
@@ -215,7 +215,7 @@ class HistoryCore:
         """Learn from what the provider billed for a request."""
         kept = self._branch(branch)
         call = self.fs.writer.call_made(usage, model, counted_tokens=kept.counted_tokens)
-        kept.controller.observe(call)
+        kept.controller.observe(call.usage, call.model, call.counted_tokens)
         kept.view.billed(call)
         self._bills.append(call)
         if len(self._bills) >= _BILLS:
@@ -352,7 +352,8 @@ class HistoryCore:
             # Bills do not say of which branch they are: they count as the main one's, and as those of the first one in
             # use, since a framework that names each of its agents has no other main one.
             if not name or not self._branches:
-                kept.controller.resumed(calls)
+                for call in calls:
+                    kept.controller.observe(call.usage, call.model, call.counted_tokens)
                 view.bills += calls
             while len(self._branches) >= self._settings.kept_branches:
                 del self._branches[next(iter(self._branches))]
@@ -463,9 +464,6 @@ class HistoryCore:
                         reduction.again()
                 case Done():
                     kept.controller.settled(step)
-                    return None
-                case Overflow():
-                    kept.controller.settled(step.done)
                     return step.error
         return None
 
