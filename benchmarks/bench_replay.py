@@ -76,7 +76,7 @@ def _living_session() -> list[float]:
         start = time.process_time()
         decided = plan(held)
         times.append(time.process_time() - start)
-        held.evicted(decided.item_ids).replied([100])
+        held.evicted(decided).replied([100])
     return times
 
 
@@ -89,7 +89,7 @@ def main() -> int:
     cold = replace(leaving, cache_expires_at=0.0)
     young = replace(waiting, parameters=EvictionParameters(read_back_weight=1e9))
     living = living_session_ms()
-    all_at_once, when_cold = len(plan(leaving).evictions), len(plan(cold, now=1.0).evictions)
+    all_at_once, when_cold = len(plan(leaving)), len(plan(cold, now=1.0))
     rows: list[tuple[str, float, float | None]] = [
         (f"plan, {ITEMS:,} items held, all young", best_ms(lambda: plan(young)), PLAN_LIMIT_MS),
         (f"plan, {ITEMS:,} items held, all ripe and waiting", best_ms(lambda: plan(waiting)), PLAN_LIMIT_MS),

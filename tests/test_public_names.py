@@ -33,7 +33,7 @@ PUBLIC = {
     """,
     "ctxfs.eviction": """
         Archive BilledChange Budget Calibration Compacted ContentReadBack ContentRestored EagerOffload EagerPolicy
-        Evicted Eviction EvictionDecision EvictionParameters EvictionPricing ItemKind Offload OffloadFailed
+        Evicted EvictionDecision EvictionParameters EvictionPricing ItemKind Offload OffloadFailed
         OffloadPolicy Offloaded Plan RecordFailed Rule SelectiveCompaction Strategy SummaryFailed Why Window
     """,
     "ctxfs.messages": """

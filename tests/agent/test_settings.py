@@ -58,7 +58,7 @@ def in_force(**settings: Any) -> object:
     return (
         config.materialize,
         (config.policy, config.keep_recent()),
-        None if economy is None else (economy.parameters, economy.terms),
+        None if economy is None else (economy.parameters, economy.rates, economy.ttl_s),
         (window.budget, dict(window.compaction.rules)),
     )
 
@@ -136,8 +136,8 @@ def test_a_threshold_counts_beside_a_compaction() -> None:
 def test_prices_of_a_model_reach_the_planner() -> None:
     economy = priced_at("claude-sonnet-4-5", AgentConfig(pricing=EvictionPricing(cache_ttl="1h")).pricing)
     assert economy is not None
-    assert astuple(economy.terms.rates)[1] == 2.0
-    assert economy.terms.ttl_s == 3600
+    assert astuple(economy.rates)[1] == 2.0
+    assert economy.ttl_s == 3600
 
 
 @pytest.mark.anyio

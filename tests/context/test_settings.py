@@ -78,10 +78,10 @@ def test_windows_as_they_can_be_written() -> None:
 
 
 def test_the_economy_has_the_prices_of_the_model() -> None:
-    rates = ModelPricing.of(EvictionPricing(), "gpt-5").terms.rates
+    rates = ModelPricing.of(EvictionPricing(), "gpt-5").rates
     assert (rates.read, rates.write, rates.output) == pytest.approx((0.1, 1.0, 8.0))
-    assert ModelPricing.of(EvictionPricing(), "a-model-of-mine").terms.rates == ANTHROPIC_RATES
-    assert ModelPricing.of(EvictionPricing(cache_ttl="1h"), "claude-opus-5").terms.ttl_s == 3600
+    assert ModelPricing.of(EvictionPricing(), "a-model-of-mine").rates == ANTHROPIC_RATES
+    assert ModelPricing.of(EvictionPricing(cache_ttl="1h"), "claude-opus-5").ttl_s == 3600
 
 
 # The developer's word ------------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def test_the_planner_expects_what_the_list_says(
 
 
 def test_the_first_step_is_what_is_planned_for() -> None:
-    assert ModelPricing.of(EvictionPricing(), "gpt-6.1-sol").terms.rates == Rates.of(
+    assert ModelPricing.of(EvictionPricing(), "gpt-6.1-sol").rates == Rates.of(
         listed("gpt-6.1-sol"), least_cached_tokens=prefix_of("gpt-6.1-sol")
     )
 
@@ -118,7 +118,7 @@ def test_the_first_step_is_what_is_planned_for() -> None:
 def test_a_cache_is_taken_for_warm_as_long_as_the_provider_keeps_it(
     model: str, ttl: CacheTtl | None, seconds: float
 ) -> None:
-    assert ModelPricing.of(EvictionPricing(cache_ttl=ttl), model).terms.ttl_s == seconds
+    assert ModelPricing.of(EvictionPricing(cache_ttl=ttl), model).ttl_s == seconds
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_time_that_the_models_provider_does_not_offer_is_refused(
 
 def test_prices_of_ones_own_say_what_is_offered() -> None:
     mine = Prices(input=1, output=2, cache_read=0.5, cache_write={"12h": 3})
-    terms = ModelPricing.of(EvictionPricing(prices=mine), "gpt-5").terms
+    terms = ModelPricing.of(EvictionPricing(prices=mine), "gpt-5")
     assert (terms.rates, terms.ttl_s) == (
         Rates(read=0.5, write=3, output=2, least_cached_tokens=prefix_of("gpt-5")),
         43_200,

@@ -9,7 +9,7 @@ from ctxfs import Agent, AgentConfig, tool
 from ctxfs.context import Context
 from ctxfs.errors import ConfigError
 from ctxfs.eviction import Evicted
-from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing
+from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.economics.plans import Why
 from ctxfs.messages import CharsCounter, ContentRange, ItemType, ToolCall
@@ -218,4 +218,4 @@ def test_wrong_settings_are_refused() -> None:
 
 
 def test_terms_have_defaults() -> None:
-    assert CacheTerms().ttl_s == 300.0
+    assert ModelPricing().ttl_s == 300.0

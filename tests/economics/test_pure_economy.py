@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ctxfs.context.entry import EntryRules, Known, recorded_entry
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
-from ctxfs.eviction.economics.economy import CacheTerms, ModelPricing, SessionPricing
+from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
 from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.offload_plan import Trim
@@ -159,7 +159,9 @@ def test_a_host_says_what_its_cache_costs_and_whether_a_change_rewrites_all_of_i
     economy = Session().economy
     economy.follow_host(None, rewrites_all=True)
     assert economy.ledger.rates.rewrites_all
-    economy.follow_host(CacheTerms(rates=Rates(read=0.5, write=1.0, output=4.0)), rewrites_all=False)
+    economy.follow_host(ModelPricing(rates=Rates(read=0.5, write=1.0, output=4.0)), rewrites_all=False)
     assert (economy.ledger.rates.read, economy.ledger.rates.rewrites_all) == (0.5, False)
-    economy.follow_host(CacheTerms(rates=Rates(read=0.5, write=1.0, output=4.0, rewrites_all=True)), rewrites_all=False)
+    economy.follow_host(
+        ModelPricing(rates=Rates(read=0.5, write=1.0, output=4.0, rewrites_all=True)), rewrites_all=False
+    )
     assert economy.ledger.rates.rewrites_all

@@ -212,8 +212,8 @@ def test_what_the_main_switch_turns_off_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("model", "write"), [("claude-sonnet-4-5", 2.0), ("a-model-that-nobody-knows", 2.0)])
 def test_a_cache_that_lasts_an_hour_costs_more_to_write_whatever_the_model(model: str, write: float) -> None:
     economy = ModelPricing.of(EvictionPricing(cache_ttl="1h"), model)
-    assert (economy.terms.rates.write, economy.terms.ttl_s) == (write, 3600.0)
-    assert ModelPricing.of(EvictionPricing(), model).terms.rates.write == ANTHROPIC_RATES.write
+    assert (economy.rates.write, economy.ttl_s) == (write, 3600.0)
+    assert ModelPricing.of(EvictionPricing(), model).rates.write == ANTHROPIC_RATES.write
 
 
 GONE: list[tuple[type, str, str]] = [

@@ -64,8 +64,8 @@ def test_a_step_has_the_reason_that_is_given() -> None:
     assert candidates.step(trim.stored.id, trim.reason) is trim
     assert candidates.step(trim.stored.id, "another") == replace(trim, reason="another")
     assert candidates.step("c", "another").reason == "another"
-    assert [placeholder.is_written for placeholder in candidates.unwritten(["c", trim.stored.id])] == []
-    assert candidates.known_sizes(["c"]).keys() == {"c"}
+    assert candidates.unwritten_tokens(["c", trim.stored.id]) == 0
+    assert candidates.sizes(["c"], writes=False).keys() == {"c"}
 
 
 def test_a_compaction_writes_placeholders_only_of_what_it_evicts() -> None:

@@ -96,7 +96,7 @@ def rates_of(history: History) -> tuple[float, bool, float]:
     """What a written token costs, whether a change rewrites all, and for how many seconds the cache is kept."""
     economy = history._core._branch("").view.transcript.economy  # noqa: SLF001 - no decision of a small history shows it
     assert economy is not None
-    return economy.ledger.rates.write, economy.ledger.rates.rewrites_all, economy._terms.ttl_s  # noqa: SLF001
+    return economy.ledger.rates.write, economy.ledger.rates.rewrites_all, economy._pricing.ttl_s  # noqa: SLF001
 
 
 def test_the_planner_reckons_with_what_the_host_asks_for(tmp_path: Path) -> None:

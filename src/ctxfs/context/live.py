@@ -19,7 +19,6 @@ from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.events import ContentReadBack, ContentRestored
 from ctxfs.eviction.keep_recent import unknown_tools
 from ctxfs.eviction.offload_plan import Plan
-from ctxfs.eviction.placeholder.attach import write_all
 from ctxfs.eviction.placeholder.identifiers import IdentifierIndex
 from ctxfs.eviction.preview import Preview, named_by
 from ctxfs.eviction.reduction import View
@@ -338,9 +337,9 @@ class LiveTranscript:
 
     async def _plan(self, chosen: Sequence[str]) -> Plan:
         """What is due, with the placeholders for ``chosen``; in a thread if writing them takes long."""
-        placeholders = self.transcript.unwritten(chosen)
-        if sum(placeholder.content_tokens for placeholder in placeholders) > _INLINE_TOKENS:
-            await run_in_steps(lambda: write_all(placeholders))
+        candidates = self.transcript.candidates
+        if candidates.unwritten_tokens(chosen) > _INLINE_TOKENS:
+            await run_in_steps(lambda: candidates.sizes(chosen))
         return self.transcript.plan()
 
     @uninterrupted

@@ -234,8 +234,8 @@ def eviction_rules(
     )
     if pricing is None:
         return rules
-    terms, parameters = pricing.terms, pricing.parameters.to_mapping()
-    return replace(rules, parameters=parameters, rates=terms.rates.to_mapping(), ttl_s=terms.ttl_s)
+    parameters = pricing.parameters.to_mapping()
+    return replace(rules, parameters=parameters, rates=pricing.rates.to_mapping(), ttl_s=pricing.ttl_s)
 
 
 def policy_with(policy: OffloadPolicy | None, threshold_tokens: int | None) -> OffloadPolicy:

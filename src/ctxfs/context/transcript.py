@@ -233,10 +233,6 @@ class Transcript:
             return None
         return next((n for n, item_id in enumerate(self._items) if item_id == start), None)
 
-    def unwritten(self, chosen: Iterable[str]) -> list[Placeholder]:
-        """The placeholders that must still be written before what was chosen can be evicted."""
-        return self.candidates.unwritten(chosen)
-
     def plan(self) -> Plan:
         """What is due now: by keep-recent, and because it pays."""
         due = self._ephemeral.plan()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ctxfs.eviction.economics.economy import EvictionPricing
     from ctxfs.eviction.economics.features import ItemKind
     from ctxfs.eviction.economics.parameters import EvictionParameters
-    from ctxfs.eviction.economics.plans import Eviction, EvictionDecision, Why
+    from ctxfs.eviction.economics.plans import EvictionDecision, Why
     from ctxfs.eviction.events import (
         Compacted,
         ContentReadBack,
@@ -40,7 +40,6 @@ __all__ = [
     "EagerOffload",
     "EagerPolicy",
     "Evicted",
-    "Eviction",
     "EvictionDecision",
     "EvictionParameters",
     "EvictionPricing",
@@ -80,7 +79,6 @@ __getattr__, __dir__ = lazy(
         "ctxfs.eviction.economics.features": ("ItemKind",),
         "ctxfs.eviction.economics.parameters": ("EvictionParameters",),
         "ctxfs.eviction.economics.plans": (
-            "Eviction",
             "EvictionDecision",
             "Why",
         ),

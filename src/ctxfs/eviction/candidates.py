@@ -4,7 +4,7 @@ A rule decides by sizes and positions alone. Only the placeholders of the items 
 kept: most items are never evicted, and describing them would cost more than everything else that is done for them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -93,26 +93,25 @@ class Candidates:
         """The item that ``one`` names, or the reply whose arguments would be stored under that id."""
         return self._trims[one].item_id if one in self._trims else one
 
-    def unwritten(self, ids: Iterable[str]) -> list[Placeholder]:
-        """The placeholders that have yet to be written to evict these items."""
-        return [option.placeholder for option in self._options_of(ids) if not option.placeholder.is_written]
+    def unwritten_tokens(self, ids: Iterable[str]) -> int:
+        """How large the contents are whose placeholders have yet to be written: what writing costs grows with it."""
+        unwritten = [option.placeholder for option in self._options_of(ids) if not option.placeholder.is_written]
+        return sum([placeholder.content_tokens for placeholder in unwritten])
 
-    def sizes(self, ids: Iterable[str]) -> dict[str, int]:
-        """The exact token counts of the placeholders of whole items among these; written if need be."""
-        whole = [option for option in self._options_of(ids) if not option.item.destroyed]
-        return {option.item.id: option.placeholder.tokens for option in whole}
+    def sizes(self, ids: Iterable[str], *, writes: bool = True) -> dict[str, int]:
+        """The exact token counts of the placeholders of whole items among these, which are written if need be.
 
-    def known_sizes(self, ids: Iterable[str]) -> dict[str, int]:
-        """Like ``sizes``, but only for placeholders that are written already."""
-        written = [option for option in self._options_of(ids) if option.placeholder.is_written]
-        return self.sizes(option.item.id for option in written)
+        ``writes``: False leaves out those that are not written yet.
+        """
+        found: dict[str, int] = {}
+        for option in self._options_of(ids):
+            if not option.item.destroyed and (writes or option.placeholder.is_written):
+                found[option.item.id] = option.placeholder.tokens
+        return found
 
-    def _options_of(self, ids: Iterable[str]) -> Iterator[_Option]:
-        """The options of whole items among these."""
-        for one in ids:
-            option = self._options.get(one)
-            if option is not None:
-                yield option
+    def _options_of(self, ids: Iterable[str]) -> list[_Option]:
+        """The options of the items among these that can leave."""
+        return [self._options[one] for one in ids if one in self._options]
 
     def written(self, item: ContextItem) -> ContextItem:
         """``item`` with its placeholder; as it is if it has none."""

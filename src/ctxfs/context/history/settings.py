@@ -23,7 +23,7 @@ from ctxfs.errors.checks import require_bool, require_kind, require_model
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Strategy
 from ctxfs.eviction.eager import EagerPolicy
-from ctxfs.eviction.economics.economy import CacheTerms, EvictionPricing, ModelPricing
+from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
 from ctxfs.eviction.events import ContextEvent
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import Preview, PreviewRule
@@ -145,7 +145,7 @@ class HistorySettings:
         """Gives seconds since the epoch."""
         return time.time if self.priced is None else self.priced.clock
 
-    def terms_for(self, ttl: CacheTtl) -> CacheTerms | None:
+    def pricing_for(self, ttl: CacheTtl) -> ModelPricing | None:
         """The price of a cache that keeps a prefix for that long; None: it is set already, or the model offers none."""
         pricing = EvictionPricing() if self.pricing == "auto" else self.pricing
         if pricing is None or pricing.cache_ttl is not None:
@@ -153,7 +153,7 @@ class HistorySettings:
         prices = pricing.prices or planning_prices(self.model)
         if ttl not in prices.cache_ttls:
             return None
-        return ModelPricing.of(replace(pricing, cache_ttl=ttl), self.model).terms
+        return ModelPricing.of(replace(pricing, cache_ttl=ttl), self.model)
 
     def entry_rules(self, counter: TokenCounter, base: str) -> EntryRules:
         """The rules for each new message of a session with this ``base``."""

@@ -153,8 +153,8 @@ class HistoryView:
         economy = self.transcript.economy
         if economy is None or self.host == NO_HOST_CACHE:
             return
-        terms = None if self.host.ttl is None else self.settings.terms_for(self.host.ttl)
-        economy.follow_host(terms, rewrites_all=self.host.at_end)
+        pricing = None if self.host.ttl is None else self.settings.pricing_for(self.host.ttl)
+        economy.follow_host(pricing, rewrites_all=self.host.at_end)
 
     def billed(self, call: CallMade) -> None:
         """Take in what the last request was billed, whose reply comes next."""

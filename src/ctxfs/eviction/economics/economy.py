@@ -20,7 +20,7 @@ from ctxfs.eviction.economics.ledger import Ledger
 from ctxfs.eviction.economics.outlook import decisions, next_start
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.economics.planner import plan
-from ctxfs.eviction.economics.plans import EconomicPlan, EvictionDecision
+from ctxfs.eviction.economics.plans import EvictionDecision, Why
 from ctxfs.eviction.keep_recent import KeepRecentCost
 from ctxfs.eviction.offload_plan import Offload, Trim
 from ctxfs.eviction.policy import OffloadPolicy
@@ -32,23 +32,7 @@ from ctxfs.messages.models.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.messages.rates import ANTHROPIC_RATES, Rates, planning_prices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheTerms:
-    """What a token costs, and for how many seconds the provider keeps a prefix; 0 means that it keeps none."""
-
-    rates: Rates = ANTHROPIC_RATES
-    ttl_s: float = 300.0
-
-
-@names_settings(
-    {
-        "eviction_parameters": "it is parameters here",
-        "rates": "give prices=Prices(...); only their ratios count",
-        "terms": "give prices=Prices(...) and cache_ttl",
-        "ttl_s": "give cache_ttl, such as '1h'",
-        "clock": "a subclass may say in its method now() what time it is",
-    }
-)
+@names_settings({"rates": "give prices=Prices(...); only their ratios count"})
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EvictionPricing:
     """How it is decided that evicting something pays.
@@ -86,11 +70,15 @@ class EvictionPricing:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ModelPricing:
-    """``EvictionPricing`` at the prices of one model: what the planner works with."""
+    """``EvictionPricing`` at the prices of one model: what the planner works with.
+
+    ``rates``: what a token costs. ``ttl_s``: for how many seconds the provider keeps a prefix; 0: it keeps none.
+    """
 
     clock: Callable[[], float] = time.time
     parameters: EvictionParameters = field(default_factory=EvictionParameters)
-    terms: CacheTerms = field(default_factory=CacheTerms)
+    rates: Rates = ANTHROPIC_RATES
+    ttl_s: float = 300.0
 
     @classmethod
     def of(cls, pricing: EvictionPricing, model: str) -> "ModelPricing":
@@ -100,8 +88,12 @@ class ModelPricing:
         info, _ = model_or_relative(model)
         least = info.cached_prefix_tokens if info is not None else None
         rates = Rates.of(prices, ttl, least_cached_tokens=least or 0)
-        terms = CacheTerms(rates=replace(rates, rewrites_all=pricing.host_breakpoints), ttl_s=TTL_SECONDS[ttl])
-        return cls(clock=pricing.now, parameters=pricing.parameters, terms=terms)
+        return cls(
+            clock=pricing.now,
+            parameters=pricing.parameters,
+            rates=replace(rates, rewrites_all=pricing.host_breakpoints),
+            ttl_s=TTL_SECONDS[ttl],
+        )
 
 
 class SessionPricing:
@@ -122,20 +114,20 @@ class SessionPricing:
     ) -> None:
         self.parameters = settings.parameters
         self.exact = frozenset(exact)
-        self._terms = settings.terms
+        self._pricing = settings
         self._clock = settings.clock
         self._policy = policy or OffloadPolicy()
         self._candidates = candidates
         self._programs: dict[str, str] = {}  # of the last reply: what each call of a shell runs, or ""
-        self.ledger = Ledger(parameters=settings.parameters, rates=settings.terms.rates)
-        self._planned: tuple[int, bool, EconomicPlan] | None = None
+        self.ledger = Ledger(parameters=settings.parameters, rates=settings.rates)
+        self._planned: tuple[int, bool, dict[str, Why]] | None = None
         self._billed: Billed | None = None  # of the request whose reply comes next
         self._exact_items: set[str] = set()
         self.keep_recent_cost = KeepRecentCost()
 
     def billed(self, usage: Usage) -> None:
         """Take in what the last request was billed, before its reply enters: what the cache holds really."""
-        self._billed = Billed.of(usage, charges_writes=self._terms.rates.write > 1)
+        self._billed = Billed.of(usage, charges_writes=self._pricing.rates.write > 1)
 
     def entered(self, item: ContextItem) -> None:
         """Take in an item at the end of the context, once the candidates know it."""
@@ -161,7 +153,7 @@ class SessionPricing:
             for trim in self._candidates.trims_of(item.id)
         ]
         text = max(0, item.token_count - sum([i.tokens for i in inputs]))
-        expires_at = self._clock() + self._terms.ttl_s
+        expires_at = self._clock() + self._pricing.ttl_s
         self.ledger.replied((text, *inputs), cache_expires_at=expires_at, billed=self._billed)
         self.keep_recent_cost.called(self.ledger.rates)
         self._billed = None
@@ -206,7 +198,7 @@ class SessionPricing:
         ``sizes``: the tokens of what replaced them, where another text than their placeholder did.
         """
         ledger = self.ledger
-        ledger.resized({**self._candidates.known_sizes(item_ids), **sizes})
+        ledger.resized({**self._candidates.sizes(item_ids, writes=False), **sizes})
         longer = [item for item in shrinkable.values() if item.id in ledger.held]
         cold = ledger.is_cold(self._clock())
         exact = {one for one in item_ids if one in self._exact_items and one in ledger.held}
@@ -271,11 +263,11 @@ class SessionPricing:
             parts += [max(0, item.token_count - sum(c.tokens for c in inside)), *inside]
         return parts
 
-    def follow_host(self, terms: CacheTerms | None, *, rewrites_all: bool) -> None:
-        """A host sets the cache's breakpoints: at other ``terms``, or where a change rewrites all of a request."""
-        terms = terms or self._terms
-        rates = replace(terms.rates, rewrites_all=rewrites_all or terms.rates.rewrites_all)
-        self._terms = replace(terms, rates=rates)
+    def follow_host(self, pricing: ModelPricing | None, *, rewrites_all: bool) -> None:
+        """A host sets the cache's breakpoints: at another ``pricing``, or where a change rewrites all of a request."""
+        pricing = pricing or self._pricing
+        rates = replace(pricing.rates, rewrites_all=rewrites_all or pricing.rates.rewrites_all)
+        self._pricing = replace(pricing, rates=rates)
         self.ledger.rates = rates
         self.ledger.changes += 1
 
@@ -300,7 +292,7 @@ class SessionPricing:
 
         ``plan`` is empty when this is.
         """
-        return list(self._decided(self._clock()).item_ids)
+        return list(self._decided(self._clock()))
 
     def plan(self) -> tuple[Offload | Trim, ...]:
         """What leaves now because it pays, each with its reason; nothing is left that would leave right after it.
@@ -314,18 +306,18 @@ class SessionPricing:
         tried: Ledger | None = None  # what the ledger would be without what leaves
         while True:
             decided = self._decided(now) if tried is None else plan(tried, now=now)
-            sizes = self._candidates.sizes(decided.item_ids)
+            sizes = self._candidates.sizes(decided)
             is_news = self.ledger.resized(sizes)
             if tried.resized(sizes) if tried is not None else is_news:
                 continue
-            found = {e.item_id: self._candidates.step(e.item_id, str(e.why)) for e in decided.evictions}
+            found = {item_id: self._candidates.step(item_id, str(why)) for item_id, why in decided.items()}
             if not found.keys() - steps.keys():
                 return tuple(steps.values())
             steps.update(found)
             tried = self.ledger.copy() if tried is None else tried
             tried.evicted(found, cold=tried.is_cold(now))
 
-    def _decided(self, now: float) -> EconomicPlan:
+    def _decided(self, now: float) -> dict[str, Why]:
         """What the planner says to the ledger: what it said the last time, if nothing has changed since."""
         cold = self.ledger.is_cold(now)
         if self._planned is None or self._planned[:2] != (self.ledger.changes, cold):

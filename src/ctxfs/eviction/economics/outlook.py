@@ -13,7 +13,7 @@ _AHEAD_CALLS: Final = 20
 
 def decisions(ledger: Ledger, *, now: float | None = None) -> tuple[EvictionDecision, ...]:
     """Say of every held item whether it leaves now, and if not, why and when it could."""
-    leaving = {e.item_id: e.why for e in plan(ledger, now=now).evictions}
+    leaving = plan(ledger, now=now)
     terms = Terms(ledger, cold=ledger.is_cold(now))
     found = []
     for item_id, held in ledger.held.items():
@@ -47,7 +47,7 @@ def next_start(ledger: Ledger) -> str | None:
     That is the first item that would leave before the request after this one, once the model has seen what is new, or
     else the first item of the batch that would pay best in 20 calls if it need not wait; None if none would.
     """
-    soon = best_batch(ledger, Terms(ledger, cold=False, ahead=1))
-    if not soon.items:
-        soon = best_batch(ledger, Terms(ledger, cold=False, ahead=_AHEAD_CALLS), is_hasty=True)
-    return soon.items[-1].id if soon.items else None
+    batch = best_batch(ledger, Terms(ledger, cold=False, ahead=1))
+    if not batch:
+        batch = best_batch(ledger, Terms(ledger, cold=False, ahead=_AHEAD_CALLS), is_hasty=True)
+    return batch[-1].id if batch else None

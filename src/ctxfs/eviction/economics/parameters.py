@@ -88,17 +88,8 @@ class EvictionParameters:
         return plain | {"read_backs": {kind.value: rate for kind, rate in self.read_backs.items()}}
 
     @classmethod
-    def recorded(cls, values: Mapping[str, Any]) -> "EvictionParameters":
-        """Read the parameters of a journal: it may be older, so numbers that are gone are left out.
-
-        Raises:
-            ConfigError: a name that no version before this one had, or a value that cannot work.
-        """
-        return cls.from_mapping({name: value for name, value in values.items() if name not in _REPLACED})
-
-    @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> "EvictionParameters":
-        """Read parameters from a TOML table; what is missing keeps its default.
+        """Read parameters from a TOML table or a journal; what is missing keeps its default.
 
         Raises:
             ConfigError: an unknown name, or a value that cannot work.

@@ -21,52 +21,43 @@ Besides, the context is held under a step in price where that pays (``price_step
 shortest prefix that the provider caches, and a rewrite costs nothing when the cache has expired.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import inf, log, sqrt
 from typing import Final, NamedTuple
 
 from ctxfs.eviction.economics.held import Held, ItemBlock
 from ctxfs.eviction.economics.ledger import Ledger, read_backs_in
-from ctxfs.eviction.economics.plans import EconomicPlan, Eviction, Why
+from ctxfs.eviction.economics.plans import Why
 from ctxfs.eviction.economics.price_steps import passed_step, under_step
 
 _LOOKS: Final = (2, 8, 32)
 """In so many calls from now the bound must hold: soon, since a session may end, and later, when more was read back."""
 
 
-def plan(ledger: Ledger, *, now: float | None = None) -> EconomicPlan:
-    """Decide what is evicted before the next request.
+def plan(ledger: Ledger, *, now: float | None = None) -> dict[str, Why]:
+    """Decide what is evicted before the next request: the items, oldest first, each with why.
 
     ``now`` is on the clock of ``ledger.cache_expires_at``; None means that the cache is as warm as it was.
     """
     cold = ledger.is_cold(now)
     terms = Terms(ledger, cold=cold)
     batch = best_batch(ledger, terms)
-    cost = batch.rewrite_cost
-    evictions = _evictions(batch.items[::-1], Why.EXPIRED if cold else Why.BATCH, seen_once=terms.seen_once)
-    step = passed_step(ledger, batch.items)
-    if step is not None:
-        below = Terms(ledger, cold=cold, prompt_tokens=step)
-        more = under_step(ledger, batch.items, step, below.loss, cold=cold)
-        cost += more.rewrite_cost
-        evictions += _evictions(more.leaving, Why.EXPIRED if cold else Why.STEP, seen_once=None)
-        places = {item_id: place for place, item_id in enumerate(ledger.held)}
-        evictions.sort(key=lambda eviction: places[eviction.item_id])
-    return EconomicPlan(evictions=tuple(evictions), rewrite_cost=cost)
-
-
-def _evictions(items: Iterable[Held], why: Why, *, seen_once: int | None) -> list[Eviction]:
-    """The items as evictions; those last used before the call ``seen_once`` left for that, if the cache is warm."""
-    new = tuple.__new__  # that of a named tuple takes half as long again, and thousands may leave at once
-    seen_why = Why.SEEN if why is Why.BATCH else why
-    found: list[Eviction] = []
-    for held in items:
-        c = held.candidate
-        said = seen_why if held.used == seen_once else why
-        found.append(new(Eviction, (c.id, c.tokens, c.placeholder_tokens, said)))
-    return found
+    found: dict[str, Why] = {}
+    for held in reversed(batch):
+        if cold:
+            found[held.id] = Why.EXPIRED
+        elif held.used == terms.seen_once:
+            found[held.id] = Why.SEEN
+        else:
+            found[held.id] = Why.BATCH
+    step = passed_step(ledger, batch)
+    if step is None:
+        return found
+    below = Terms(ledger, cold=cold, prompt_tokens=step)
+    for held in under_step(ledger, batch, step, below.loss, cold=cold):
+        found[held.id] = Why.EXPIRED if cold else Why.STEP
+    return {item_id: found[item_id] for item_id in ledger.held if item_id in found}
 
 
 class _Age(NamedTuple):
@@ -163,23 +154,14 @@ class _Bound:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Items to evict, the newest first, and what their rewrite costs."""
-
-    items: list[Held]
-    rewrite_cost: float = 0.0
-
-
-def best_batch(ledger: Ledger, terms: Terms, *, is_hasty: bool = False) -> Batch:
-    """The best batch that may leave: the items from one position on that gain by it; none if all lose.
+def best_batch(ledger: Ledger, terms: Terms, *, is_hasty: bool = False) -> list[Held]:
+    """The best batch that may leave: the items from one position on that gain by it, the newest first; [] if all lose.
 
     ``is_hasty``: the batch need not have earned its rewrite.
     """
     bound = _Bound(ledger, terms)
-    walk = _Walk(ledger, terms)
+    walk = Walk(ledger, terms)
     best_gain = 0.0
-    cost = 0.0
     size = 0
     for _ in walk.portions():
         if walk.cost > bound.funds and not terms.rewrites_all:
@@ -189,12 +171,11 @@ def best_batch(ledger: Ledger, terms: Terms, *, is_hasty: bool = False) -> Batch
             continue
         if bound.holds(walk.cost, walk.freed, (walk.soon, walk.later, walk.latest)):
             best_gain = gain
-            cost = walk.cost
             size = len(walk.chosen)
-    return Batch(walk.chosen[:size], cost)
+    return walk.chosen[:size]
 
 
-class _Walk:
+class Walk:
     """A walk from the end of the context to its start, which chooses the items that gain by leaving.
 
     A block of which no item would gain is passed over, and one whose items are all ripe, or all join, is taken as a

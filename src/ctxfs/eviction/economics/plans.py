@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
 
 
 class Why(StrEnum):
@@ -33,31 +32,6 @@ class Why(StrEnum):
 def needs_no_rewrite(reason: str) -> bool:
     """Whether an eviction with this reason in a journal cost no rewrite, since the cache was cold."""
     return reason == Why.EXPIRED
-
-
-class Eviction(NamedTuple):
-    """One item to evict. ``tokens_after`` is its placeholder's size."""
-
-    item_id: str
-    tokens_before: int
-    tokens_after: int
-    why: Why
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EconomicPlan:
-    """The evictions to make now, oldest first; falsy if there are none. ``rewrite_cost``: what the next call pays."""
-
-    evictions: tuple[Eviction, ...] = ()
-    rewrite_cost: float = 0.0
-
-    def __bool__(self) -> bool:
-        return bool(self.evictions)
-
-    @property
-    def item_ids(self) -> tuple[str, ...]:
-        """The items to evict, oldest first."""
-        return tuple(e.item_id for e in self.evictions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

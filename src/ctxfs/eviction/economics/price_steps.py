@@ -2,17 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import NamedTuple
 
 from ctxfs.eviction.economics.held import Held
 from ctxfs.eviction.economics.ledger import Ledger
-
-
-class UnderStep(NamedTuple):
-    """The items to evict besides the others, oldest first, and what rewriting costs more for them."""
-
-    leaving: Sequence[Held] = ()
-    rewrite_cost: float = 0.0
 
 
 def passed_step(ledger: Ledger, taken: Sequence[Held]) -> int | None:
@@ -23,7 +15,7 @@ def passed_step(ledger: Ledger, taken: Sequence[Held]) -> int | None:
 
 def under_step(
     ledger: Ledger, taken: Sequence[Held], step: int, loss: Callable[[Held], float], *, cold: bool
-) -> UnderStep:
+) -> list[Held]:
     """What to evict besides ``taken`` so that the next request is not above the ``step`` in price that it passes.
 
     ``loss``: what an item's eviction is expected to lose until the session ends, without the rewrite. The items that
@@ -48,7 +40,6 @@ def under_step(
     cost_of_taken = dearer * _rewritten(ledger, [places[h.id] for h in taken], freed)
     best = 0
     best_gain = 0.0
-    best_cost = 0.0
     oldest = max((places[h.id] for h in taken), default=0)
     lost = accumulate(one for one, _ in could)
     for number, ((_, h), losses) in enumerate(zip(could, lost, strict=True), 1):
@@ -63,9 +54,8 @@ def under_step(
         if gain > best_gain:
             best = number
             best_gain = gain
-            best_cost = cost
     chosen = {h.id for _, h in could[:best]}
-    return UnderStep([h for item_id, h in ledger.held.items() if item_id in chosen], best_cost)
+    return [h for item_id, h in ledger.held.items() if item_id in chosen]
 
 
 def _places(ledger: Ledger) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """The placeholder that may replace an item's content one day, written when it is needed, and the digest in it. Pure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -45,10 +45,6 @@ class Placeholder:
         placeholder._written = written
         return placeholder
 
-    def write(self) -> None:
-        """Write the text if it was not written before."""
-        self._both()
-
     @property
     def is_written(self) -> bool:
         """Whether its text is known."""
@@ -79,12 +75,6 @@ class Placeholder:
         return isinstance(other, Placeholder) and self._both() == other._both()
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def write_all(placeholders: Iterable[Placeholder]) -> None:
-    """Write the placeholders that are not written yet; this may take a while for large contents."""
-    for placeholder in placeholders:
-        placeholder.write()
 
 
 def digest_of(item: ContextItem, *, counter: TokenCounter, digest_tokens: int) -> str:

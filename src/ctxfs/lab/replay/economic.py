@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from ctxfs.context.commit import evicted, trimmed
 from ctxfs.context.entry import EntryRules, Known, new_entry, recorded_entry
 from ctxfs.context.transcript import Transcript
-from ctxfs.eviction.economics.economy import CacheTerms, ModelPricing, SessionPricing
+from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
 from ctxfs.eviction.economics.ledger import Ledger
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.offload_plan import Offload, Trim
@@ -62,7 +62,8 @@ class EconomicRun:
         )
         economy = ModelPricing(
             parameters=policy.parameters,
-            terms=CacheTerms(rates=policy.rates, ttl_s=policy.ttl_s),
+            rates=policy.rates,
+            ttl_s=policy.ttl_s,
             clock=lambda: self._at,
         )
         self._at = 0.0

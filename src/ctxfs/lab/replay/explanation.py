@@ -15,7 +15,7 @@ from ctxfs.context.repair import repaired
 from ctxfs.context.replayed import resume
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors.checks import names_settings
-from ctxfs.eviction.economics.economy import CacheTerms, ModelPricing
+from ctxfs.eviction.economics.economy import ModelPricing
 from ctxfs.eviction.economics.features import ItemKind, kind_of_result, program_of
 from ctxfs.eviction.economics.ledger import Ledger, read_backs_in
 from ctxfs.eviction.economics.parameters import EvictionParameters
@@ -240,8 +240,9 @@ def _economy(rules: EvictionSet) -> ModelPricing | None:
     if rules.parameters is None:
         return None
     return ModelPricing(
-        parameters=EvictionParameters.recorded(rules.parameters),
-        terms=CacheTerms(rates=recorded_rates(rules) or ANTHROPIC_RATES, ttl_s=rules.ttl_s),
+        parameters=EvictionParameters.from_mapping(rules.parameters),
+        rates=recorded_rates(rules) or ANTHROPIC_RATES,
+        ttl_s=rules.ttl_s,
     )
 
 
@@ -388,7 +389,7 @@ class _Figures:
     def __init__(self, rules: EvictionSet, records: Sequence[Record], lives: Lives, costs: Account) -> None:
         self._costs = costs
         self._rates = recorded_rates(rules) or ANTHROPIC_RATES
-        self._parameters = None if rules.parameters is None else EvictionParameters.recorded(rules.parameters)
+        self._parameters = None if rules.parameters is None else EvictionParameters.from_mapping(rules.parameters)
         self._came: dict[str, int] = {}
         self._programs: dict[str, str] = {}  # by the item of a result: what its call ran in a shell, or ""
         calls: dict[str, str] = {}
