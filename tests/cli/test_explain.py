@@ -110,6 +110,7 @@ def test_of_one_item_it_says_what_its_eviction_saved_and_cost(explain: Explain, 
     assert without in text
     assert f"caching again what followed it: about {gone['rewriting']:,.0f}" in text
     assert "why before call" not in text, "keep_recent compares no costs"
+    assert re.search(r"saved about [\d,]+ input tokens \(\$\S+\); its share .*: about [\d,]+ \(\$\S+\)", text)
     assert re.search(r"read back since then: never; expected of such an item in as many calls: \d\.\d times", text)
     stays = explain("last", "call_7")[1].decode()
     assert f"keeping it costs about {told['call_7']['rent']:,.0f} input tokens" in stays
@@ -161,6 +162,7 @@ def test_a_preview_is_one_wherever_it_is_named(explain: Explain, tmp_path: Path)
         text = explain(*arguments)[1].decode()
         assert re.search(r"call_1 +previewed +2 ", text), text
         assert "evicted" not in text
+        assert ("The model sees 1,000 tokens of it at most" in text) is ("call_1" in arguments)
 
 
 def test_nothing_goes_next_where_the_requests_have_no_tool_that_reads(explain: Explain, tmp_path: Path) -> None:
@@ -254,7 +256,7 @@ def test_the_figures_are_those_of_the_journal(explain: Explain, tmp_path: Path) 
     held, freed = anyio.run(session)
     told = as_json(explain)
     effect = told["effect"]
-    assert told["context_tokens"] == held
+    assert (told["context_tokens"], told["window_tokens"]) == (held, 111_616)
     assert (effect["evictions"], effect["tokens_freed"]) == (5, freed)
     assert effect["net"] == pytest.approx(effect["saved"] - effect["rewriting"] - effect["reading_back"])
     assert effect["net_usd"] == pytest.approx(effect["net"] * 3 / 1e6)
@@ -264,6 +266,7 @@ def test_the_figures_are_those_of_the_journal(explain: Explain, tmp_path: Path) 
     assert billed["usd"] == pytest.approx(7 * (10 * 3 + 1_000 * 3.75 + 9_000 * 0.3 + 40 * 15) / 1e6)
     text = explain("last")[1].decode()
     assert f"freed {freed:,} tokens" in text
+    assert f"{held:,} tokens after 7 replies, {held / 111_616:.0%} of the 111,616 that fit its window" in text
     assert "63,000 cache read" in text
 
 

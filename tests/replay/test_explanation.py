@@ -1,6 +1,5 @@
 """``explain`` as a function: what ``ctxfs explain`` prints, as a value, of a session that is open in any way."""
 
-from dataclasses import replace
 from math import log
 from pathlib import Path
 
@@ -13,11 +12,10 @@ from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.ledger import read_backs_in
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.economics.plans import EvictionDecision
+from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.lab import ExplainedItem, Explanation, explain
 from ctxfs.messages import ContentRange, Layout, Prices, Usage
 from ctxfs.messages.rates import planning_prices
-from ctxfs.session.records import EvictionSet
-from ctxfs.session.timeline.effect import DEFAULT_RULES
 from ctxfs.testing.pricing import pricing_on
 from ctxfs.tools.base import READING_DESCRIPTIONS
 from ctxfs.tools.read import read_tool
@@ -55,18 +53,6 @@ async def test_it_says_why_the_preview_of_an_item_left_too(tmp_path: Path) -> No
     previewed = "previewed: over 8,000 tokens (setting: preview_above_tokens)"
     assert why["call_0"] == f"{previewed}; then bash keeps its last 1 (setting: keep_recent)"
     assert why["call_2"] == previewed
-
-
-def _older_rules(**gone: object) -> EvictionSet:
-    """As a version wrote them whose planner had more numbers."""
-    return replace(DEFAULT_RULES, parameters={**EvictionParameters().to_mapping(), **gone})
-
-
-async def test_a_journal_that_has_numbers_which_are_gone_is_explained(tmp_path: Path) -> None:
-    async with ContextFileSystem("old", root_path=tmp_path) as fs:
-        await fs.writer.record_eviction(_older_rules(tool_inputs=True, short_placeholders=False))
-    explained = await reopened(tmp_path, "old", read_only=True)
-    assert (explained.items, explained.next.offloads) == ((), ())
 
 
 @pytest.mark.parametrize("is_ours", [False, True])
@@ -115,6 +101,27 @@ async def test_it_says_of_each_item_where_it_is_and_why(tmp_path: Path) -> None:
     assert explained.effect.net_usd is None
     assert explained.billed.calls == 0
     assert not explained.next
+
+
+async def test_what_came_as_a_line_has_no_share_of_what_an_eviction_cost(tmp_path: Path) -> None:
+    """It names an equal result before the same call as another result leaves: only that one is cached again for."""
+    policy = OffloadPolicy(repeats=True)
+    async with Context(root_path=tmp_path, keep_recent={"bash": 1}, pricing=None, offload_policy=policy) as context:
+        await context.add({"role": "user", "content": "do it"})
+        for number in range(4):
+            calls = [_call(f"look_{number}", "look"), _call(f"bash_{number}", "bash", command=str(number))]
+            results = [_result(f"look_{number}", LARGE), _result(f"bash_{number}", f"{number} {LARGE}")]
+            await context.add({"role": "assistant", "content": calls}, {"role": "user", "content": results})
+            await context.messages()
+        await context.add({"role": "assistant", "content": "done"})
+    explained = await reopened(tmp_path, context.session_id, read_only=True)
+    items = {item.item_id: item for item in explained.items}
+    line, left = items["look_2"], items["bash_1"]
+    assert line.why == "the same as look_0 (setting: repeats)"
+    assert line.left_after_reply == left.left_after_reply
+    assert line.saved
+    assert line.rewriting == 0
+    assert sum(item.rewriting or 0 for item in explained.items) == pytest.approx(explained.effect.rewriting)
 
 
 async def test_it_says_what_the_eviction_of_an_item_saved_and_cost(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from ctxfs.messages.rates import Rates
 from ctxfs.session.records import CallMade, EvictionSet
 from ctxfs.session.timeline.calls import Call
 from ctxfs.session.timeline.costs import Account, Departure
-from ctxfs.session.timeline.effect import effect
+from ctxfs.session.timeline.effect import effect, known_window
 
 RATES = EvictionSet(rates=Rates(read=0.1, write=1.25, output=5.0).to_mapping(), window_tokens=10_000)
 
@@ -77,3 +77,10 @@ def test_without_recorded_rules_the_defaults_hold_and_no_model_has_no_dollars() 
 def test_the_rates_of_another_version_are_refused() -> None:
     with pytest.raises(ConfigError, match="the session's prices cannot be read"):
         effect(costs(), EvictionSet(rates={"unheard": 1}))
+
+
+def test_a_window_is_known_as_recorded_or_by_the_model() -> None:
+    assert known_window(EvictionSet(window_tokens=50_000), "claude-sonnet-4-5") == 50_000
+    assert known_window(None, "claude-sonnet-4-5") == known_window(EvictionSet(), "claude-sonnet-4-5") == 183_616
+    assert known_window(None, "mine") is None
+    assert known_window(None, "") is None

@@ -20,6 +20,7 @@ from ctxfs.cli.session import SessionsAt, session_or_file, sessions_at, shown_se
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.economics.plans import Why
 from ctxfs.eviction.placeholder.lines import plural
+from ctxfs.eviction.preview import PREVIEW_TOKENS, PREVIEWED
 from ctxfs.lab.replay import explanation
 from ctxfs.lab.replay.answer import LIMITS, answer
 from ctxfs.lab.replay.explanation import ExplainedItem, Explanation
@@ -180,7 +181,7 @@ def _headline(item: ExplainedItem) -> str:
 def _figures(item: ExplainedItem, explained: Explanation) -> list[str]:
     """What an item's eviction saved and cost, or what keeping it costs and its absence would."""
     if item.tokens_freed is not None:
-        return [*_when_it_left(item, explained.rates), *_since_it_left(item)]
+        return [*_when_it_left(item, explained.rates), *_since_it_left(item, explained.effect.usd_per_token)]
     if item.rent is None or item.risk is None:
         return []
     line = (
@@ -194,6 +195,8 @@ def _figures(item: ExplainedItem, explained: Explanation) -> list[str]:
 
 def _when_it_left(item: ExplainedItem, rates: Rates) -> list[str]:
     """What the planner compared when it evicted the item, and why it did so before that call."""
+    if item.why.startswith(PREVIEWED):
+        return [_PREVIEW]
     weighed = item.weighed
     if weighed is None or item.left_after_reply is None:
         return []
@@ -238,17 +241,24 @@ def _when_it_left(item: ExplainedItem, rates: Rates) -> list[str]:
     return [why, f"why before call {call:,}: {moment}{bound}", cached]
 
 
-def _since_it_left(item: ExplainedItem) -> list[str]:
+def _since_it_left(item: ExplainedItem, usd_per_token: float | None) -> list[str]:
     calls = plural(item.replies_since or 0, "call")
-    saved = (
-        f"since then: {calls} without its {item.tokens_freed or 0:,} tokens saved about {item.saved or 0:,.0f} input "
-        f"tokens; its share of caching again what followed it: about {item.rewriting or 0:,.0f}"
+    saved = item.saved or 0.0
+    rewriting = item.rewriting or 0.0
+    saved_usd = ""
+    rewriting_usd = ""
+    if usd_per_token is not None:
+        saved_usd = _dollars(saved * usd_per_token)
+        rewriting_usd = _dollars(rewriting * usd_per_token)
+    since = (
+        f"since then: {calls} without its {item.tokens_freed or 0:,} tokens saved about {saved:,.0f} input "
+        f"tokens{saved_usd}; its share of caching again what followed it: about {rewriting:,.0f}{rewriting_usd}"
     )
     how_often = READ_BACKS_ELSEWHERE if item.read_backs is None else item.read_backs or "never"
     read_backs = f"read back since then: {how_often}"
     if item.read_backs_expected is not None:
         read_backs += f"; expected of such an item in as many calls: {item.read_backs_expected:,.1f} times"
-    return [saved, read_backs]
+    return [since, read_backs]
 
 
 def _as_dict(explained: Explanation) -> dict[str, Any]:
@@ -257,6 +267,7 @@ def _as_dict(explained: Explanation) -> dict[str, Any]:
         "model": explained.model,
         "replies": explained.replies,
         "context_tokens": explained.context_tokens,
+        "window_tokens": explained.window_tokens,
         "items": [asdict(item) for item in explained.items],
         "next": [
             {"item_id": o.item_id, "tokens_before": o.tokens_before, "tokens_after": o.tokens_after, "why": o.reason}
@@ -294,6 +305,10 @@ def _print(explained: Explanation, out: Console) -> None:
         out.print(for_terminal(line))
 
 
+_PREVIEW = (
+    f"why: a result of this size is never sent whole. The model sees {PREVIEW_TOKENS:,} tokens of it at most: its "
+    "size, its outline, its first and last lines, lines with errors, and how to read the rest. No price decides that"
+)
 _COLUMNS = ("item", "tool", "tokens", "of", "before call", "why")
 _HOW = (
     "tokens: now, of what it was; before call: when it left; a placeholder of the new size names the file with the "
@@ -310,7 +325,12 @@ def _summary(explained: Explanation) -> list[str]:
     goes_next = ", ".join(o.item_id for o in explained.next.offloads) or "nothing"
     is_elsewhere = bool(explained.items) and all(item.place != "context" for item in explained.items)
     now = "the last request, as counted here" if is_elsewhere else "now"
-    lines.append(f"{now}: {explained.context_tokens:,} tokens after {replies}; evicted next: {goes_next}")
+    full = ""
+    if explained.window_tokens is not None:
+        billed_tokens = max(did.billed_per_counted) * explained.context_tokens
+        share = billed_tokens / explained.window_tokens
+        full = f", {share:.0%} of the {explained.window_tokens:,} that fit its window"
+    lines.append(f"{now}: {explained.context_tokens:,} tokens after {replies}{full}; evicted next: {goes_next}")
     if did.evictions:
         if did.read_backs is None:
             reading_back = f"without read-backs, which are {READ_BACKS_ELSEWHERE}"

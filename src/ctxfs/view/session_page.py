@@ -6,14 +6,13 @@ from functools import partial
 from typing import Any, Self, cast
 
 from ctxfs.errors import ConfigError, ContentGone, StorageError, ToolError, UnknownItem
-from ctxfs.eviction.budget import Budget
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.models.known import known_model
 from ctxfs.messages.names import path_of
 from ctxfs.messages.readable import readable_text
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.records import Decided, Record
-from ctxfs.session.timeline.effect import Effect, compared_window, effect
+from ctxfs.session.timeline.effect import Effect, compared_window, effect, known_window
 from ctxfs.storage.threads import run_in_steps
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.view.activity import Activity, EventKind, ItemLife
@@ -71,8 +70,7 @@ class SessionPage:
     def _of(cls, opened: OpenSession) -> Self:
         activity, state = opened.activity, opened.state
         info = known_model(activity.model) if activity.model else None
-        recorded = state.eviction.window_tokens if state.eviction is not None else None
-        window = recorded or (Budget.of_model(activity.model).limit_tokens if info is not None else None)
+        window = known_window(state.eviction, activity.model)
         tokens = sum(item.token_count for item in state.items.values())
         return cls(
             session_id=opened.fs.session_id,

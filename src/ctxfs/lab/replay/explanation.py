@@ -25,7 +25,6 @@ from ctxfs.eviction.holds import RESTORED_REPLIES
 from ctxfs.eviction.keep_recent import keep_recent_reason
 from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.eviction.preview import PREVIEWED
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.messages import AssistantMessage, ToolMessage
@@ -39,7 +38,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.paid import Paid
 from ctxfs.session.records import CallMade, ContentRemoved, EvictionSet, ItemAdded, Record
 from ctxfs.session.timeline.costs import Account, Departure, account_of
-from ctxfs.session.timeline.effect import DEFAULT_RULES, Effect, effect, recorded_rates
+from ctxfs.session.timeline.effect import DEFAULT_RULES, Effect, effect, known_window, recorded_rates
 from ctxfs.session.timeline.lives import Lives
 from ctxfs.tools.read import read_tool
 
@@ -117,7 +116,8 @@ class Explanation:
     ``model``: the one of the last call on the context; empty when no call was recorded. ``replies``: how often a model
     has replied. ``context_tokens``: the context now. ``items``: the context in order, then what is only stored, the
     arguments of calls that may be evicted, and what is archived. ``next``: what the session would evict if it
-    continued. ``rates``: what a cached token costs in all these figures.
+    continued. ``rates``: what a cached token costs in all these figures. ``window_tokens``: the largest prompt that the
+    session can send; None: not known.
     """
 
     session_id: str
@@ -130,6 +130,7 @@ class Explanation:
     effect: Effect
     billed: Bill
     rates: Rates
+    window_tokens: int | None
 
 
 @names_settings()
@@ -169,6 +170,7 @@ async def explain(fs: ContextFileSystem, *, prices: Prices | None = None) -> Exp
         effect=effect(costs, rules, prices=prices),
         billed=_bill(costs.calls, paid),
         rates=recorded_rates(rules) or ANTHROPIC_RATES,
+        window_tokens=known_window(rules, costs.model),
     )
 
 
@@ -413,7 +415,7 @@ class _Figures:
         self._freed: dict[int, int] = {}  # by the call before which it left
         self._together: dict[int, int] = {}
         for departure in costs.departures:
-            if _is_preview(departure):
+            if _came_short(departure):
                 continue
             before = self._freed.get(departure.after_call, 0)
             self._freed[departure.after_call] = before + departure.tokens_freed
@@ -424,7 +426,7 @@ class _Figures:
         """The item with its figures."""
         calls = self._costs.calls_since(departure)
         rewriting = self._rewriting[departure.after_call] if calls else 0.0
-        freed = 0 if _is_preview(departure) else self._freed[departure.after_call]
+        freed = 0 if _came_short(departure) else self._freed[departure.after_call]
         share = departure.tokens_freed / freed if freed else 0.0
         saved = departure.tokens_freed * (self._prices[-1] - self._prices[departure.after_call])
         if calls and not departure.sent:
@@ -498,9 +500,12 @@ class _Figures:
         return self._parameters.hazard(kind, departure.tokens_before) * read_backs_in(max(1, age), calls)
 
 
-def _is_preview(departure: Departure) -> bool:
-    """Whether it was sent as a preview from the first: the context never held the rest, so nothing is cached again."""
-    return departure.reason.startswith(PREVIEWED)
+def _came_short(departure: Departure) -> bool:
+    """Whether the model never saw all of it: as a preview, or as a line that names an earlier result.
+
+    The context never held the rest, so nothing is cached again for it, and it left with no other.
+    """
+    return not departure.sent and departure.reason not in _BY_PRICE
 
 
 # What it saved and cost ---------------------------------------------------------------------------------------------

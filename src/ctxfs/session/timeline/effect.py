@@ -6,6 +6,7 @@ from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
+from ctxfs.messages.models.known import known_model
 from ctxfs.messages.models.prices import TTL_SECONDS, Prices
 from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 from ctxfs.session.paid import Paid
@@ -32,9 +33,10 @@ class Effect:
     ``saved``: what the calls since did not have to read. ``rewriting``: what writing the cache again cost.
     ``reading_back``: what the lines cost that were read back; it and ``read_backs`` are None where they are not
     recorded, since somebody else owns the messages. ``net`` is what is left of ``saved``. ``net_usd`` None: the prices
-    of the model are not known. ``too_long_from``: the first call whose context would not have fitted the window without
-    eviction; ``saved``, ``rewriting``, ``reading_back`` and ``net`` then count the calls before it only, since the
-    session could not have gone on. None: all calls would have fitted.
+    of the model are not known; ``usd_per_token``: what an uncached input token costs by them. ``too_long_from``: the
+    first call whose context would not have fitted the window without eviction; ``saved``, ``rewriting``,
+    ``reading_back`` and ``net`` then count the calls before it only, since the session could not have gone on. None:
+    all calls would have fitted.
     """
 
     evictions: int
@@ -47,6 +49,7 @@ class Effect:
     net_usd: float | None
     too_long_from: int | None = None
     billed_per_counted: tuple[float, float] = (1.0, 1.0)
+    usd_per_token: float | None = None
 
 
 def effect(costs: Account, rules: EvictionSet | None, *, prices: Prices | None = None) -> Effect:
@@ -66,6 +69,7 @@ def effect(costs: Account, rules: EvictionSet | None, *, prices: Prices | None =
     rewriting = costs.rewriting(rates, window_tokens=window_tokens)
     reading_back = costs.reading_back(rates, window_tokens=window_tokens)
     net = saved - rewriting - reading_back
+    usd_per_token = None if listed is None else listed.input / _MILLION
     return Effect(
         evictions=len(costs.departures),
         tokens_freed=sum(departure.tokens_freed for departure in costs.departures),
@@ -74,16 +78,25 @@ def effect(costs: Account, rules: EvictionSet | None, *, prices: Prices | None =
         read_backs=None if costs.is_elsewhere else len(costs.read_backs),
         reading_back=None if costs.is_elsewhere else reading_back,
         net=net,
-        net_usd=net * listed.input / _MILLION if listed else None,
+        net_usd=None if usd_per_token is None else net * usd_per_token,
         too_long_from=costs.too_long_from(window_tokens),
         billed_per_counted=(min(costs.units, default=1.0), max(costs.units, default=1.0)),
+        usd_per_token=usd_per_token,
     )
 
 
 def compared_window(rules: EvictionSet | None, model: str) -> int:
     """The largest prompt of a session without eviction: as recorded, or as known, or assumed, of the model."""
-    recorded = None if rules is None else rules.window_tokens
-    return recorded or Budget.of_model(model, warns=False).limit_tokens
+    return known_window(rules, model) or Budget.of_model(model, warns=False).limit_tokens
+
+
+def known_window(rules: EvictionSet | None, model: str) -> int | None:
+    """The largest prompt that a session could send: as recorded, or as known of the model; None: neither is."""
+    if rules is not None and rules.window_tokens is not None:
+        return rules.window_tokens
+    if not model or known_model(model) is None:
+        return None
+    return Budget.of_model(model, warns=False).limit_tokens
 
 
 def recorded_rates(rules: EvictionSet) -> Rates | None:
