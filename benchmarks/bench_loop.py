@@ -24,7 +24,7 @@ import anyio
 
 from bench_offload import Floor as OffloadFloor
 from ctxfs import Agent, AgentConfig, Context, tool
-from ctxfs.eviction.eager import EagerPolicy
+from ctxfs.eviction.offload_plan import EagerPolicy
 from ctxfs.messages import TokenCounter, load_counter
 from ctxfs.messages.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from ctxfs.testing import ScriptedModel

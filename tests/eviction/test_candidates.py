@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ctxfs.context.commit import evicted, trimmed
 from ctxfs.context.entry import EntryRules, Known, build_entry
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
-from ctxfs.eviction.compaction import ArchiveSlot, SelectiveCompaction
+from ctxfs.eviction.compaction import ArchiveSlot, SelectiveCompaction, View
 from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
 from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.held import Candidate
@@ -85,15 +85,14 @@ def test_a_compaction_writes_placeholders_only_of_what_it_evicts() -> None:
                 return "gone", 5
 
             candidates.enter(item, f"/s/{item.id}", EvictionOptions(Placeholder(5, write)))
-    plan = SelectiveCompaction().plan(
-        items,
-        policy=OffloadPolicy(),
-        free_tokens=9_000,
+    view = View(
+        items=items,
+        counted_tokens=0,
         paths={item.id: f"/s/{item.id}" for item in items},
         slot=ArchiveSlot(item_id="a", name="a", path="/s/a"),
-        counter=CharsCounter(),
         with_placeholder=candidates.written,
     )
+    plan = SelectiveCompaction().plan(view, policy=OffloadPolicy(), free_tokens=9_000, counter=CharsCounter())
     assert [step.item_id for step in plan.offloads] == ["c0", "c1"]
     assert len(written) <= 3
 

@@ -1,5 +1,6 @@
 """Selective compaction and the summary of "Context FileSystem 上下文卸载功能": pairs stay together, none goes twice."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from ctxfs.eviction.compaction import (
     Rule,
     SelectiveCompaction,
     Strategy,
+    View,
     readable_later,
     seen_items,
 )
@@ -28,6 +30,10 @@ from session_items import make_item
 
 SLOT = ArchiveSlot(item_id="msg_999", name="compaction_summary/msg_999.json", path="/s/msg_999.json")
 COUNTER = CharsCounter()
+
+
+def view_of(items: Sequence[ContextItem]) -> View:
+    return View(items=items, counted_tokens=0, paths={item.id: f"/s/{item.id}" for item in items}, slot=SLOT)
 
 
 def item(item_id: str, message: Message, tokens: int, kind: ItemType | None = None) -> ContextItem:
@@ -53,8 +59,7 @@ def session(count: int, tokens: int = 3000) -> list[ContextItem]:
 
 def plan(items: list[ContextItem], free: int, compaction: SelectiveCompaction | None = None) -> Plan:
     compaction = compaction or SelectiveCompaction()
-    paths = {i.id: f"/s/{i.id}" for i in items}
-    return compaction.plan(items, policy=OffloadPolicy(), free_tokens=free, paths=paths, slot=SLOT, counter=COUNTER)
+    return compaction.plan(view_of(items), policy=OffloadPolicy(), free_tokens=free, counter=COUNTER)
 
 
 def test_old_results_above_the_threshold_leave_and_the_last_five_stay() -> None:
@@ -72,12 +77,9 @@ def test_old_results_above_the_threshold_leave_and_the_last_five_stay() -> None:
 def test_what_is_to_stay_does_so_with_its_exchange(kind: ItemType, rule: Rule) -> None:
     items = session(4)
     compaction, policy = SelectiveCompaction(rules={kind: rule}), OffloadPolicy(token_threshold=10)
-    paths = {i.id: "/s/" for i in items}
 
     def gone(staying: tuple[str, ...]) -> set[str]:
-        made = compaction.plan(
-            items, policy=policy, free_tokens=100_000, paths=paths, slot=SLOT, counter=COUNTER, staying=staying
-        )
+        made = compaction.plan(view_of(items), policy=policy, free_tokens=100_000, counter=COUNTER, staying=staying)
         return {o.item_id for o in made.offloads} | set(made.archive.item_ids if made.archive else ())
 
     everything = gone(())

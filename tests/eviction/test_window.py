@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from ctxfs.context.commit import evicted
 from ctxfs.errors import ConfigError, ContextOverflow, ModelError, Overloaded, PromptTooLong
 from ctxfs.eviction.budget import Budget, Calibration
-from ctxfs.eviction.compaction import ArchiveSlot, Rule, SelectiveCompaction, Strategy, archive_of
+from ctxfs.eviction.compaction import ArchiveSlot, Rule, SelectiveCompaction, Strategy, View, archive_of
 from ctxfs.eviction.events import Compacted, ContextEvent, SummaryFailed
 from ctxfs.eviction.last_resort import LastResort, largest_first
 from ctxfs.eviction.offload_plan import Offload, Plan
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.eviction.reduction import AskForSummary, Done, Reduction, View
+from ctxfs.eviction.reduction import AskForSummary, Done, Reduction
 from ctxfs.eviction.summary import summary_text
 from ctxfs.eviction.window import CompactionController, WindowGuard
 from ctxfs.messages import CharsCounter
@@ -35,6 +35,15 @@ Answer = Callable[[str], Reply | ModelError]
 """What a model answers to a prompt for a summary."""
 
 
+def view_of(items: Sequence[ContextItem], *, counted_tokens: int = 0, pinned: Sequence[str] = ()) -> View:
+    paths = {item.id: f"/s/{item.id}" for item in items}
+    return View(items=items, counted_tokens=counted_tokens, paths=paths, slot=SLOT, pinned=pinned)
+
+
+def last_resort(items: Sequence[ContextItem], *, pinned: Sequence[str] = ()) -> LastResort:
+    return LastResort(view=view_of(items, pinned=pinned), policy=OffloadPolicy(), counter=CharsCounter())
+
+
 class Holder:
     """Items, and what is sent with every call; does what a reduction says, as a context would."""
 
@@ -50,8 +59,7 @@ class Holder:
         return self.base_tokens + sum(item.token_count for item in self.items)
 
     def view(self) -> View:
-        paths = {item.id: f"/s/{item.id}" for item in self.items}
-        return View(items=self.items, counted_tokens=self.counted_tokens, paths=paths, slot=SLOT)
+        return view_of(self.items, counted_tokens=self.counted_tokens)
 
     def fit(self, controller: CompactionController, answer: Answer | None = None) -> None:
         self.reduce(controller, controller.fit(self.counted_tokens, CharsCounter()), answer)
@@ -529,8 +537,7 @@ def test_an_overflow_means_that_nothing_can_be_reduced(
     except ContextOverflow:
         whole = [i for i in context.items if not i.destroyed]
         assert [i.id for i in whole if i.placeholder is not None] == []
-        last = LastResort(policy=OffloadPolicy(), counter=CharsCounter())
-        assert last.replies(whole, {item.id: item.id for item in whole}) == []
+        assert last_resort(whole).replies() == []
 
 
 def burst(sizes: Sequence[tuple[str, int]]) -> list[ContextItem]:
@@ -605,8 +612,7 @@ def test_thinking_of_replies_leaves_at_last_but_not_before_calls_that_were_just_
     for call_id, reply in zip(("a", "b", last), replies, strict=True):
         items.append(make_item(f"r_{call_id}", reply, count_content(CharsCounter(), reply.content)))
         items += [make_item(call_id, ToolMessage(call_id, "Read", "x"))] if call_id else []
-    paths = {item.id: f"/s/{item.id}" for item in items}
-    offloads = LastResort(policy=OffloadPolicy(), counter=CharsCounter()).replies(items, paths)
+    offloads = last_resort(items).replies()
     kinds = [[block["type"] for block in cast("Any", o.content)] for o in offloads]
     assert kinds[:2] == [["text", "tool_use"], ["text", "tool_use"]]
     assert [o.content[0]["text"].splitlines()[1] for o in cast("Any", offloads[:2])] == ["Path: /s/r_a", "Path: /s/r_b"]
@@ -625,7 +631,7 @@ def test_what_nobody_has_seen_says_how_it_begins_without_digests_too() -> None:
 
 def test_a_description_that_is_not_smaller_than_the_content_is_left_out() -> None:
     item = make_item("t", ToolMessage("t", "Read", "a line\n" * 10), 12, 11)
-    (offload,) = LastResort(policy=OffloadPolicy(), counter=CharsCounter()).contents([item], {"t": "/s/t"}, seen=())
+    (offload,) = last_resort([item]).contents([item])
     assert offload.placeholder == item.placeholder
     assert offload.tokens_after == 11
 
@@ -633,8 +639,7 @@ def test_a_description_that_is_not_smaller_than_the_content_is_left_out() -> Non
 def test_pinned_replies_are_left_alone_and_so_are_those_that_left_already() -> None:
     replies = [make_item(n, AssistantMessage("I look. " * 4_000), 9_000) for n in ("a", "b", "c")]
     replies[1] = replace(replies[1], destroyed=True)
-    last = LastResort(policy=OffloadPolicy(), counter=CharsCounter())
-    offloads = last.replies(replies, {item.id: f"/s/{item.id}" for item in replies}, pinned=["a"])
+    offloads = last_resort(replies, pinned=["a"]).replies()
     assert [offload.item_id for offload in offloads] == ["c"]
 
 
@@ -772,10 +777,7 @@ def test_an_estimate_is_inverted_and_never_less_than_what_is_sure(
 
 def compacted(items: Sequence[ContextItem], free: int, rules: Mapping[ItemType, Rule] | None = None) -> Plan:
     compaction = SelectiveCompaction() if rules is None else SelectiveCompaction(rules=rules)
-    paths = {i.id: f"/s/{i.id}" for i in items}
-    return compaction.plan(
-        items, policy=OffloadPolicy(), free_tokens=free, paths=paths, slot=SLOT, counter=CharsCounter()
-    )
+    return compaction.plan(view_of(items), policy=OffloadPolicy(), free_tokens=free, counter=CharsCounter())
 
 
 def test_largest_first_takes_as_few_as_free_enough_in_the_order_of_the_context() -> None:

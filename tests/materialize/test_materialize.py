@@ -17,7 +17,7 @@ from ctxfs.context.history.history import History
 from ctxfs.context.history.parts import Part
 from ctxfs.errors import ConfigError, TranscriptError
 from ctxfs.eviction import Evicted, Offloaded
-from ctxfs.eviction.eager import EagerOffload
+from ctxfs.eviction.offload_plan import EagerOffload
 from ctxfs.eviction.placeholder.text import reading_tools
 from ctxfs.messages import CharsCounter, TokenCounter
 from ctxfs.messages.items import ContextItem, ItemType

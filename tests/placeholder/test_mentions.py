@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.context.entry import EntryRules, Known, build_entry
-from ctxfs.eviction.placeholder.mentions import Entries, entries_of, mentions, worth_naming
+from ctxfs.eviction.placeholder.mentions import entries_of, mentions, worth_naming
 from ctxfs.eviction.placeholder.text import render
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.incoming import Incoming
@@ -149,15 +149,3 @@ def test_the_passages_of_a_materialized_output_take_a_fifth_of_it(content: str, 
     assert COUNTER.count(passages) <= COUNTER.count(content) // 5
     short = entry.item.placeholder
     assert short is None or short == render(f"/s/{entry.item.name}")
-
-
-def test_entries_are_looked_for_once() -> None:
-    asked: list[int] = []
-
-    def names() -> list[str]:
-        asked.append(1)
-        return ["some_symbol_a"]
-
-    entries = Entries(names, limit=9)
-    assert entries.found is entries.found
-    assert (entries.found, len(asked)) == (("some_symbol_a",), 1)

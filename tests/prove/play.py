@@ -10,9 +10,9 @@ from ctxfs.context.context import Context
 from ctxfs.errors import ContextOverflow, NotRestorable, Overloaded, StorageError
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
-from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.offload_plan import EagerPolicy
 from ctxfs.eviction.window import Window
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.base import ModelRequest, Reply, ToolSchema, Usage

@@ -11,9 +11,8 @@ import pytest
 from ctxfs.context.commit import Pending, carry_out, evicted, trimmed
 from ctxfs.context.context import Context
 from ctxfs.errors import ConfigError, InvalidRecord, SessionClosed, UnknownItem
-from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.events import ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed
-from ctxfs.eviction.offload_plan import Archive, Offload, Plan, Trim
+from ctxfs.eviction.offload_plan import Archive, EagerOffload, Offload, Plan, Trim
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ContentRange, ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage

@@ -28,8 +28,8 @@ from ctxfs.errors import (
 )
 from ctxfs.errors.checks import async_with_only, names_settings, require_kind
 from ctxfs.eviction.budget import Budget
-from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.events import ContextEvent
+from ctxfs.eviction.offload_plan import EagerPolicy
 from ctxfs.eviction.placeholder.text import READ_TOOL, reading_tools
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import Preview

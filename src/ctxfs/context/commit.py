@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ctxfs.errors import OutcomeUnknown, StorageError, Unrecorded
-from ctxfs.eviction.eager import EagerOffload
 from ctxfs.eviction.events import ContextEvent, Evicted, Offloaded, OffloadFailed, RecordFailed
-from ctxfs.eviction.offload_plan import Archive, Offload, Plan, Trim
+from ctxfs.eviction.offload_plan import Archive, EagerOffload, Offload, Plan, Trim
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Content, ToolMessage, UserMessage
 from ctxfs.session.archive import write_archive

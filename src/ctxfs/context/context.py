@@ -20,11 +20,10 @@ from ctxfs.context.transcript import Transcript
 from ctxfs.errors import ConfigError, ContextOverflow, InvalidReply, SessionClosed, UnknownItem
 from ctxfs.errors.checks import async_with_only, names_settings, require_exception, require_int, require_kind
 from ctxfs.eviction.budget import Budget, Calibration
-from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.plans import EvictionDecision
 from ctxfs.eviction.events import ContextEvent
-from ctxfs.eviction.offload_plan import Plan
+from ctxfs.eviction.offload_plan import EagerPolicy, Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS
 from ctxfs.eviction.reduction import Reduction

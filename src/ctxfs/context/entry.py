@@ -12,15 +12,14 @@ from typing import Any
 
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.candidates import NO_OPTIONS, EvictionOptions
-from ctxfs.eviction.eager import EagerOffload, EagerPolicy
 from ctxfs.eviction.economics.parameters import LEAST_SAVED_TOKENS
 from ctxfs.eviction.economics.plans import Why
 from ctxfs.eviction.holds import NO_PINS, Pins
-from ctxfs.eviction.offload_plan import Trim
+from ctxfs.eviction.offload_plan import EagerOffload, EagerPolicy, Trim
 from ctxfs.eviction.placeholder.arguments import as_json, large_arguments, without_large_arguments
 from ctxfs.eviction.placeholder.attach import digest_budget, digest_of, placeholder_for
 from ctxfs.eviction.placeholder.identifiers import Brought, IdentifierIndex, strings_of
-from ctxfs.eviction.placeholder.mentions import Entries, mentions
+from ctxfs.eviction.placeholder.mentions import entries_of, mentions
 from ctxfs.eviction.placeholder.text import READ_TOOL, render
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import Preview
@@ -221,18 +220,17 @@ def _trims(item: ContextItem, blocks: Sequence[Block], draft: Known, rules: Entr
         if block.get("type") != "tool_use" or place in item.trimmed:
             continue
         brought = _bring(strings_of(block["input"]), draft, rules)
-        entries = Entries(brought.names, _DIGEST_NAMES)
-        trim = _trim_of(item.id, place, block, entries, names=draft.names, rules=rules)
+        trim = _trim_of(item.id, place, block, brought, names=draft.names, rules=rules)
         if trim is not None:
             yield trim
 
 
 def _trim_of(
-    reply_id: str, place: int, call: Block, entries: Entries, *, names: NameAllocator, rules: EntryRules
+    reply_id: str, place: int, call: Block, brought: Brought, *, names: NameAllocator, rules: EntryRules
 ) -> Trim | None:
     """How the large arguments of ``call``, the block at ``place`` of a reply, would be evicted; None if they stay.
 
-    The placeholder mentions ``entries``. The id and the file of what would be stored are taken from ``names``.
+    The placeholder mentions what it ``brought`` in. ``names`` gives the id and the file of what would be stored.
     """
     large = large_arguments(call["input"])
     if not large:
@@ -244,7 +242,7 @@ def _trim_of(
     item_id, name = names.allocate(ItemType.TOOL_INPUT, f"{call['id']}.input", call["name"], blocks)
     path = path_of(rules.base, name)
     short = rules.short_of(item_id, names)
-    placeholder = render(path, _mentions(entries, tokens, rules=rules), reader=rules.reader, short=short)
+    placeholder = render(path, _mentions(brought, tokens, rules=rules), reader=rules.reader, short=short)
     arguments = without_large_arguments(call["input"], placeholder)
     stored = ContextItem(
         id=item_id,
@@ -276,12 +274,13 @@ def _argument_blocks(large: Mapping[str, Any]) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _mentions(entries: Entries, tokens: int, *, rules: EntryRules) -> str:
+def _mentions(brought: Brought, tokens: int, *, rules: EntryRules) -> str:
     """What a placeholder for content of ``tokens`` tokens mentions."""
     budget = min(digest_budget(tokens, rules.policy.digest_tokens), int(_DIGEST_SHARE * tokens))
     if budget <= 0:
         return ""
-    return mentions(entries.found, budget_tokens=budget, counter=rules.counter)
+    entries = entries_of(brought.names(), limit=_DIGEST_NAMES)
+    return mentions(entries, budget_tokens=budget, counter=rules.counter)
 
 
 # Placeholders --------------------------------------------------------------------------------------------------------
@@ -309,12 +308,11 @@ def _options(
             item, path=path, counter=counter, digest=described, reader=rules.reader, short=short
         )
         return EvictionOptions(placeholder, trims)
-    entries = Entries(brought.names, _DIGEST_NAMES)
     placeholder = placeholder_for(
         item,
         path=path,
         counter=counter,
-        digest=partial(_mentions, entries, item.content_tokens, rules=rules),
+        digest=partial(_mentions, brought, item.content_tokens, rules=rules),
         reader=rules.reader,
         short=short,
     )

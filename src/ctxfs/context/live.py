@@ -14,14 +14,12 @@ from ctxfs.context.replayed import resume
 from ctxfs.context.settings import ContextSettings
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors import ConfigError, OutcomeUnknown, SessionClosed
-from ctxfs.eviction.compaction import ArchiveSlot
-from ctxfs.eviction.eager import EagerOffload
+from ctxfs.eviction.compaction import ArchiveSlot, View
 from ctxfs.eviction.events import ContentReadBack, ContentRestored
 from ctxfs.eviction.keep_recent import unknown_tools
-from ctxfs.eviction.offload_plan import Plan
+from ctxfs.eviction.offload_plan import EagerOffload, Plan
 from ctxfs.eviction.placeholder.identifiers import IdentifierIndex
 from ctxfs.eviction.preview import Preview, named_by
-from ctxfs.eviction.reduction import View
 from ctxfs.messages.incoming import Incoming
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Message, MessageLike, ToolMessage

@@ -9,10 +9,10 @@ from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import require_bool, require_int, require_kind, require_method, require_model
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction, Strategy
-from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
 from ctxfs.eviction.events import ContextEvent
 from ctxfs.eviction.holds import Pins
+from ctxfs.eviction.offload_plan import EagerPolicy
 from ctxfs.eviction.placeholder.attach import DEFAULT_DIGEST_TOKENS
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, Preview, PreviewRule, check_preview_above

@@ -10,7 +10,6 @@ from ctxfs.lazy import lazy
 if TYPE_CHECKING:
     from ctxfs.eviction.budget import BilledChange, Budget, Calibration
     from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
-    from ctxfs.eviction.eager import EagerOffload, EagerPolicy
     from ctxfs.eviction.economics.economy import EvictionPricing
     from ctxfs.eviction.economics.features import ItemKind
     from ctxfs.eviction.economics.parameters import EvictionParameters
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
         RecordFailed,
         SummaryFailed,
     )
-    from ctxfs.eviction.offload_plan import Archive, Offload, Plan
+    from ctxfs.eviction.offload_plan import Archive, EagerOffload, EagerPolicy, Offload, Plan
     from ctxfs.eviction.policy import OffloadPolicy
     from ctxfs.eviction.window import Window
 
@@ -71,10 +70,6 @@ __getattr__, __dir__ = lazy(
             "SelectiveCompaction",
             "Strategy",
         ),
-        "ctxfs.eviction.eager": (
-            "EagerOffload",
-            "EagerPolicy",
-        ),
         "ctxfs.eviction.economics.economy": ("EvictionPricing",),
         "ctxfs.eviction.economics.features": ("ItemKind",),
         "ctxfs.eviction.economics.parameters": ("EvictionParameters",),
@@ -94,6 +89,8 @@ __getattr__, __dir__ = lazy(
         ),
         "ctxfs.eviction.offload_plan": (
             "Archive",
+            "EagerOffload",
+            "EagerPolicy",
             "Offload",
             "Plan",
         ),

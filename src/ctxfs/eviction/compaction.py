@@ -80,14 +80,42 @@ class ArchiveSlot:
         )
 
 
+def _as_it_is(item: ContextItem) -> ContextItem:
+    return item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The context as it is now.
+
+    ``counted_tokens``: the next prompt by our own count, with all that every call sends. ``paths``: the file
+    that each item has or would get, absolute, by item id. ``slot``: the id and the file of the next archive; None:
+    whole messages cannot be moved into one, since somebody else owns their order. ``with_placeholder`` returns an item
+    with the placeholder that may replace it, and is called only if a decision depends on it. ``reader`` is the name of
+    the tool that opens the files. ``staying``: ids of items that only the last resort evicts. ``pinned``: ids of those
+    among them that are never evicted.
+    """
+
+    items: Sequence[ContextItem]
+    counted_tokens: int
+    paths: Mapping[str, str]
+    slot: ArchiveSlot | None
+    with_placeholder: Callable[[ContextItem], ContextItem] = _as_it_is
+    reader: str | None = READ_TOOL
+    staying: Collection[str] = ()
+    pinned: Collection[str] = ()
+
+    @property
+    def unpinned(self) -> Sequence[ContextItem]:
+        """The items that may be evicted, if nothing else helps."""
+        return [item for item in self.items if item.id not in self.pinned]
+
+
 _DEFAULT_RULES: Mapping[ItemType, Rule] = MappingProxyType(
     {
         ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=5),
         ItemType.SKILL_PROMPT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1),
         ItemType.USER_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=5),
-        ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.KEEP),
-        ItemType.COMPACTION_SUMMARY: Rule(strategy=Strategy.KEEP),
-        ItemType.SYSTEM_PROMPT: Rule(strategy=Strategy.KEEP),
     }
 )
 
@@ -108,11 +136,6 @@ def _check_rule(kind: str, rule: object) -> None:
         raise ConfigError("rules: the system prompt always stays: use KEEP, or leave it out")
     if kind == ItemType.COMPACTION_SUMMARY and rule.strategy is Strategy.TRUNCATE:
         raise ConfigError(f"rules: {kind} is never evicted alone: use KEEP or DROP")
-
-
-def as_it_is(item: ContextItem) -> ContextItem:
-    """``item``, whose placeholder is written."""
-    return item
 
 
 @names_settings(
@@ -159,23 +182,19 @@ class SelectiveCompaction:
 
     def plan(
         self,
-        items: Sequence[ContextItem],
+        view: View,
         *,
         policy: OffloadPolicy,
         free_tokens: int,
-        paths: Mapping[str, str],
-        slot: ArchiveSlot | None,
         counter: TokenCounter,
-        with_placeholder: Callable[[ContextItem], ContextItem] = as_it_is,
         staying: Collection[str] = (),
     ) -> Plan:
         """Free at least ``free_tokens`` (by the counter), type by type; less if there is no more to free.
 
-        ``policy``: what may be evicted, and what is worth a file of its own.
-        ``paths`` has the file of every item that may be offloaded (absolute); ``with_placeholder`` returns the item
-        with the placeholder that may replace it, and is called only if the decision depends on it. Items that are
-        ``staying``, by id, are not evicted, and neither are their exchanges.
+        ``policy``: what may be evicted, and what is worth a file of its own. Items that are ``staying``, by id, are not
+        evicted, and neither are their exchanges.
         """
+        items = view.items
         offloads: dict[str, Offload] = {}
         moved: set[str] = set()
         stays = with_exchanges(items, staying)
@@ -197,13 +216,13 @@ class SelectiveCompaction:
                         break
                     if item.id in staying or not policy.should_offload(item):
                         continue
-                    written = with_placeholder(item)
+                    written = view.with_placeholder(item)
                     if written.placeholder is None:
                         continue
-                    offload = Offload.of(written, paths[item.id], f"compaction of {kind}s")
+                    offload = Offload.of(written, view.paths[item.id], f"compaction of {kind}s")
                     offloads[item.id] = offload
                     wanted -= offload.tokens_before - offload.tokens_after
-        archive = archive_of([item for item in items if item.id in moved], slot=slot, counter=counter)
+        archive = archive_of([item for item in items if item.id in moved], slot=view.slot, counter=counter)
         if archive is None:
             return Plan(offloads=tuple(offloads[i.id] for i in items if i.id in offloads))
         kept = tuple(offloads[i.id] for i in items if i.id in offloads and i.id not in moved)

@@ -4,15 +4,15 @@ This includes contents that the model has not seen yet. Their placeholders show 
 for digests: a result that nobody has seen must not vanish behind a path.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ctxfs.eviction.compaction import as_it_is
+from ctxfs.eviction.compaction import View, seen_items
 from ctxfs.eviction.offload_plan import Offload, Plan
 from ctxfs.eviction.placeholder.arguments import without_large_arguments
 from ctxfs.eviction.placeholder.attach import digest_of
 from ctxfs.eviction.placeholder.digest import DEFAULT_BUDGET_TOKENS
-from ctxfs.eviction.placeholder.text import HEADER, READ_TOOL, render
+from ctxfs.eviction.placeholder.text import HEADER, render
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import THINKING, Block, Content
@@ -23,30 +23,22 @@ _REASON = "it does not fit the window"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastResort:
-    """How an item is evicted when the window needs it: whatever its size, unless ``policy`` forbids its type.
+    """How items of ``view`` are evicted when the window needs it: whatever their size, unless ``policy`` forbids it."""
 
-    ``reader`` is the name of the tool that opens the files that placeholders name.
-    """
-
+    view: View
     policy: OffloadPolicy
     counter: TokenCounter
-    with_placeholder: Callable[[ContextItem], ContextItem] = as_it_is
-    reader: str | None = READ_TOOL
 
-    def contents(
-        self, items: Iterable[ContextItem], paths: Mapping[str, str], *, seen: Collection[ContextItem]
-    ) -> list[Offload]:
-        """The offloads of items that can have a placeholder, or a shorter one.
-
-        ``paths``: the file of each item, absolute, by its id. ``seen``: the items that the model has replied to.
-        """
-        seen_ids = {item.id for item in seen}
+    def contents(self, items: Iterable[ContextItem]) -> list[Offload]:
+        """The offloads of those of ``items`` that can have a placeholder, or a shorter one."""
+        paths = self.view.paths
+        seen_ids = {item.id for item in seen_items(self.view.items)}
         offloads: list[Offload] = []
         for item in items:
             may_leave = not item.destroyed and self.policy.type_enabled[item.item_type]
             if not may_leave and not item.can_shrink:
                 continue
-            written = self.with_placeholder(item)
+            written = self.view.with_placeholder(item)
             if written.placeholder is None:
                 continue
             if written.destroyed or written.id in seen_ids:
@@ -63,33 +55,31 @@ class LastResort:
         offload = Offload.of(item, path, _REASON)
         if item.source is not None:
             return offload
-        text = render(path, self._digest(item), reader=self.reader)
+        text = render(path, self._digest(item), reader=self.view.reader)
         tokens = self.counter.count(text)
         if tokens >= item.token_count:
             return offload
         return replace(offload, placeholder=text, tokens_after=tokens)
 
-    def replies(
-        self, items: Iterable[ContextItem], paths: Mapping[str, str], *, pinned: Collection[str] = ()
-    ) -> list[Offload]:
-        """The offloads of replies that are not ``pinned``, by id: text and thinking, and large arguments of calls.
+    def replies(self) -> list[Offload]:
+        """The offloads of replies that are not pinned: text and thinking, and large arguments of calls.
 
         The calls stay, to be answered; so does the thinking of the last reply if it has calls, since a provider
         wants it back with their results. The table of types does not apply to the text, since replies are otherwise
         evicted in archives, which it does not govern.
         """
-        replies = [item for item in items if item.item_type is ItemType.ASSISTANT_MESSAGE]
+        replies = [item for item in self.view.items if item.item_type is ItemType.ASSISTANT_MESSAGE]
         offloads: list[Offload] = []
         for item in replies:
-            if item.destroyed or item.id in pinned:
+            if item.destroyed or item.id in self.view.pinned:
                 continue
-            offload = self._reply(item, paths[item.id], is_last=item is replies[-1])
+            offload = self._reply(item, self.view.paths[item.id], is_last=item is replies[-1])
             if offload.tokens_after < offload.tokens_before:
                 offloads.append(offload)
         return offloads
 
     def _reply(self, item: ContextItem, path: str, *, is_last: bool) -> Offload:
-        placeholder = render(path, self._digest(item), reader=self.reader)
+        placeholder = render(path, self._digest(item), reader=self.view.reader)
         content = self._without_text(item.message.content, placeholder, is_last=is_last)
         return Offload(
             item_id=item.id,

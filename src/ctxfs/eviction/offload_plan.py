@@ -1,11 +1,12 @@
 """A plan: what will be evicted from the context, decided as a value before anything is done."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import Content
+from ctxfs.messages.tokens import TokenCounter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,3 +113,26 @@ class Plan:
             a = self.archive
             lines.append(f"{len(a.item_ids)} items: {a.tokens_before:,} -> {a.tokens_after:,} tokens, {a.reason}")
         return "\n".join([*lines, f"in all {self.tokens_freed:,} tokens leave, from {self.first_changed} on"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EagerOffload:
+    """How ``item``, which may have a new file name, is evicted before it is sent: by ``offload``.
+
+    ``chars`` is the size of its content.
+    """
+
+    item: ContextItem
+    chars: int
+    offload: Offload
+
+
+class EagerPolicy(Protocol):
+    """Decides about each item before it enters the context."""
+
+    def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
+        """Return how ``item`` is evicted, or None if it stays. Called in a worker thread if the item is large.
+
+        ``path_of`` returns the absolute path of a file of the session. What this raises is raised to whoever adds the
+        item, which is not added then.
+        """

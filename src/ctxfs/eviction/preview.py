@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ctxfs.errors.checks import require_int
-from ctxfs.eviction.eager import EagerOffload
-from ctxfs.eviction.offload_plan import Offload
+from ctxfs.eviction.offload_plan import EagerOffload, Offload
 from ctxfs.eviction.placeholder.attach import with_placeholder
 from ctxfs.eviction.placeholder.digest import outline_of
 from ctxfs.eviction.placeholder.excerpts import Snippets

@@ -13,7 +13,7 @@ Restored contents stay for a while (``View.staying``): they are evicted only in 
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ctxfs.errors import ContextOverflow, ModelError, PromptTooLong
@@ -21,10 +21,9 @@ from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import (
     OLD_EXCHANGES,
     SEEN_EXCHANGES,
-    ArchiveSlot,
     SelectiveCompaction,
+    View,
     archive_of,
-    as_it_is,
     readable_later,
     seen_items,
     with_exchanges,
@@ -32,7 +31,6 @@ from ctxfs.eviction.compaction import (
 from ctxfs.eviction.events import Compacted, SummaryFailed
 from ctxfs.eviction.last_resort import LastResort, largest_first
 from ctxfs.eviction.offload_plan import Plan
-from ctxfs.eviction.placeholder.text import READ_TOOL
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.summary import STAGES_CHARS, prompt, replaced_by_summary, summary_text
 from ctxfs.messages.base import Reply
@@ -56,32 +54,6 @@ class Goal:
     low: int
     enough: int
     limit: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """The context as it is now.
-
-    ``counted_tokens``: the next prompt by our own count, with all that every call sends. ``paths``: the file
-    that each item has or would get, absolute, by item id. ``slot``: the id and the file of the next archive; None:
-    whole messages cannot be moved into one, since somebody else owns their order. ``with_placeholder`` returns an item
-    with the placeholder that may replace it. ``reader`` is the name of the tool that opens the files. ``staying``: ids
-    of items that only the last resort evicts. ``pinned``: ids of those among them that are never evicted.
-    """
-
-    items: Sequence[ContextItem]
-    counted_tokens: int
-    paths: Mapping[str, str]
-    slot: ArchiveSlot | None
-    with_placeholder: Callable[[ContextItem], ContextItem] = as_it_is
-    reader: str | None = READ_TOOL
-    staying: Collection[str] = ()
-    pinned: Collection[str] = ()
-
-    @property
-    def unpinned(self) -> Sequence[ContextItem]:
-        """The items that may be evicted, if nothing else helps."""
-        return [item for item in self.items if item.id not in self.pinned]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,16 +168,7 @@ class Reduction:
     ) -> Plan | None:
         if wanted <= 0:
             return None
-        plan = compaction.plan(
-            view.items,
-            policy=self.policy,
-            free_tokens=wanted,
-            paths=view.paths,
-            slot=view.slot,
-            counter=self.counter,
-            with_placeholder=view.with_placeholder,
-            staying=staying,
-        )
+        plan = compaction.plan(view, policy=self.policy, free_tokens=wanted, counter=self.counter, staying=staying)
         return plan or None
 
     # A summary -------------------------------------------------------------------------------------------------------
@@ -269,20 +232,15 @@ class Reduction:
         over = self._over(view)
         if not over:
             return None
-        offloads = self._last_resort(view).contents(items, view.paths, seen=seen_items(view.items))
+        offloads = LastResort(view=view, policy=self.policy, counter=self.counter).contents(items)
         return largest_first(offloads, free_tokens=over) or None
 
     def _replies(self, view: View) -> Plan | None:
         over = self._over(view)
         if not over:
             return None
-        offloads = self._last_resort(view).replies(view.items, view.paths, pinned=view.pinned)
+        offloads = LastResort(view=view, policy=self.policy, counter=self.counter).replies()
         return largest_first(offloads, free_tokens=over) or None
-
-    def _last_resort(self, view: View) -> LastResort:
-        return LastResort(
-            policy=self.policy, counter=self.counter, with_placeholder=view.with_placeholder, reader=view.reader
-        )
 
     def _seen_exchanges(self, view: View) -> Plan | None:
         return self._compacted(SEEN_EXCHANGES, view, self._over(view), view.pinned)

@@ -11,8 +11,7 @@ from types import MappingProxyType
 
 from ctxfs.errors import ConfigError, TranscriptError
 from ctxfs.errors.checks import names_settings, require_int, require_text
-from ctxfs.eviction.eager import EagerOffload
-from ctxfs.eviction.offload_plan import Offload
+from ctxfs.eviction.offload_plan import EagerOffload, Offload
 from ctxfs.eviction.placeholder.attach import DIGEST_FRACTION, with_placeholder
 from ctxfs.eviction.placeholder.excerpts import Snippets
 from ctxfs.eviction.placeholder.text import (

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from ctxfs.context.history.slots import BY_ANOTHER_LIBRARY
 from ctxfs.context.history.view import Decision
-from ctxfs.eviction.eager import EagerPolicy
+from ctxfs.eviction.offload_plan import EagerPolicy
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.incoming import Incoming, new_item
 from ctxfs.messages.messages import Content, ToolMessage

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from ctxfs.context.history.view import HistoryView
 from ctxfs.errors import ContextOverflow
-from ctxfs.eviction.reduction import View
+from ctxfs.eviction.compaction import View
 from ctxfs.eviction.window import CompactionController
 from ctxfs.messages.cache_breakpoints import CacheMarks
 

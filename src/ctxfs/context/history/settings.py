@@ -22,9 +22,9 @@ from ctxfs.errors import ConfigError, ToolDefinitionError
 from ctxfs.errors.checks import require_bool, require_kind, require_model
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Strategy
-from ctxfs.eviction.eager import EagerPolicy
 from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
 from ctxfs.eviction.events import ContextEvent
+from ctxfs.eviction.offload_plan import EagerPolicy
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import Preview, PreviewRule
 from ctxfs.eviction.window import Auto, Window, WindowGuard

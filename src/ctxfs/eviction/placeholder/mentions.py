@@ -5,8 +5,7 @@ random id, and of ``test_case_0`` to ``test_case_399`` the family is enough.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from ctxfs.messages.tokens import TokenCounter
@@ -62,22 +61,6 @@ def entries_of(names: Iterable[str], *, limit: int) -> tuple[str, ...]:
     """
     worth = filter(worth_naming, islice(names, _MAX_EXAMINED))
     return tuple(sorted(_families(list(worth)), key=lambda entry: len(entry) // _SIMILAR_CHARS)[:limit])
-
-
-@dataclass(slots=True, eq=False)
-class Entries:
-    """``entries_of`` what ``names`` gives, found when the first placeholder that may list them is written."""
-
-    names: Callable[[], Iterable[str]]
-    limit: int
-    _found: Sequence[str] | None = None
-
-    @property
-    def found(self) -> Sequence[str]:
-        """The entries."""
-        if self._found is None:
-            self._found = entries_of(self.names(), limit=self.limit)
-        return self._found
 
 
 def mentions(entries: Sequence[str], *, budget_tokens: int, counter: TokenCounter) -> str:

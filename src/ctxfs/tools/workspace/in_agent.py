@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from ctxfs.errors.checks import names_settings
-from ctxfs.eviction.eager import EagerOffload
-from ctxfs.eviction.offload_plan import Offload
+from ctxfs.eviction.offload_plan import EagerOffload, Offload
 from ctxfs.eviction.placeholder.attach import with_placeholder
 from ctxfs.eviction.placeholder.digest import DEFAULT_BUDGET_TOKENS, describe
 from ctxfs.eviction.placeholder.lines import line_count
