@@ -32,7 +32,12 @@ from ctxfs.messages.models.prices import TTL_SECONDS, CacheTtl, Prices
 from ctxfs.messages.rates import ANTHROPIC_RATES, Rates, planning_prices
 
 
-@names_settings({"rates": "give prices=Prices(...); only their ratios count"})
+@names_settings(
+    {
+        "rates": "give prices=Prices(...); only their ratios count",
+        "clock": "a subclass may say in its method now() what time it is",
+    }
+)
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EvictionPricing:
     """How it is decided that evicting something pays.
