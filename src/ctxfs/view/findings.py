@@ -208,8 +208,9 @@ def _shadowed(compared: Sequence[Shadowed]) -> Iterator[Finding]:
             level="note",
             title=f"The model did something else in {len(other):,} of {plural(len(compared), 'shadow run')}, "
             f"and in {noise:,} without any rewriting",
-            detail="Of some requests the original was sent twice more, and the rewritten one once. Models do not answer "
-            "the same twice, so what counts is how much more often the rewritten one differs: the command ctxfs explain "
-            f"has that with its interval. In {back:,} of the {len(other):,} the model read back what was hidden.",
+            detail="Of some requests the original was sent twice more, and the rewritten one once. Models do not "
+            "answer the same twice, so what counts is how much more often the rewritten one differs: the command ctxfs "
+            f"explain has that with its interval. In {back:,} of the {len(other):,} the model read back what was "
+            "hidden.",
             beside=other,
         )
