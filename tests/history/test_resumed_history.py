@@ -133,6 +133,28 @@ def test_it_plans_as_one_that_goes_on(
     assert len(going_on.evicted) >= 5
 
 
+@pytest.mark.parametrize("longer", range(4))
+def test_parts_that_come_in_get_the_same_names_once_others_were_replaced(tmp_path: Path, longer: int) -> None:
+    """A name that is a character longer is a token more in one path out of four."""
+    settings = {"pricing": pricing_on(lambda: 0.0, parameters=EvictionParameters(max_loss=5.0))}
+    root = tmp_path / ("x" * (longer + 1))
+    servers = [
+        Server(root / "one", resumes=False, settings=settings, copies=True),
+        Server(root / "two", resumes=True, settings=settings, copies=True),
+    ]
+    items: list[list[str]] = []
+    for server in servers:
+        draw = random.Random(4)
+        for number in range(12):
+            server.call(number, draw)
+        items.append(list(server.history._core._branches[""].view.transcript.items))  # noqa: SLF001 - no figure shows it
+        server.history.close()
+    going_on, again = servers
+    assert going_on.evicted
+    assert items[0] == items[1]
+    assert going_on.sent == again.sent
+
+
 def derived(
     state: SessionState,
     sources: dict[str, ContentRange],

@@ -367,9 +367,15 @@ class HistoryView:
             entry = build_entry(incoming, known, rules)
             slot.ledger_id = entry.item.id
             return entry
-        item_id, name = known.names.allocate(*incoming.id_request)
+        is_whole = decided is not None and self._was_whole(slot, decided)
+        stored = self.state.stored.get(decided.item_id) if decided is not None else None
+        if is_whole and incoming.source is None and stored is not None:
+            # The name that it got when it came in: if it took another, all that come later would have others, too.
+            item_id, name = stored.item_id, stored.name
+        else:
+            item_id, name = known.names.allocate(*incoming.id_request)
         item = new_item(incoming, item_id=item_id, name=name, counter=rules.counter)
-        if decided is not None and self._was_whole(slot, decided):
+        if decided is not None and is_whole:
             if item.source is None:
                 item = replace(item, id=decided.item_id)
             slot.ledger_id = item.id
