@@ -14,7 +14,10 @@ import pytest
 
 from ctxfs import Context
 from ctxfs.cli.app import run
+from ctxfs.cli.session import find_session
 from ctxfs.context import Histories
+from ctxfs.errors import SessionNotFound
+from ctxfs.storage.urls import stores_at
 
 pytestmark = pytest.mark.slow
 
@@ -172,6 +175,15 @@ def test_a_misspelt_session_is_answered_with_the_one_that_was_meant(ctxfs: Run, 
     assert "no session 'smal1' under" in said
     assert "did you mean 'small'? `ctxfs sessions` lists what is there" in said
     assert "did you mean" not in ctxfs(*command, "xyzzy", *more)[2]
+
+
+@pytest.mark.parametrize("given", ["LAST", "Last", "lst"])
+def test_the_word_for_the_newest_is_what_was_meant(ctxfs: Run, root: Path, given: str) -> None:
+    assert "did you mean 'last'?" in ctxfs("ls", given)[2]
+    with pytest.raises(SessionNotFound, match="did you mean 'last'"):
+        anyio.run(find_session, stores_at(root.as_uri()), given)
+    (root / "middle").rename(root / "mast")
+    assert "did you mean 'mast'?" in ctxfs("ls", "ast")[2], "a session's id comes first"
 
 
 def test_a_thread_is_answered_with_its_session(ctxfs: Run, root: Path) -> None:

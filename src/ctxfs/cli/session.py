@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ctxfs.cli.lines import CUT, to_stderr
 from ctxfs.errors import ConfigError, ContentGone, SessionNotFound, UnknownItem
+from ctxfs.errors.spelling import nearest
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.readable import readable_text
 from ctxfs.session.archive_reading import archived
@@ -111,7 +112,7 @@ async def find_session(root: SessionsAt, given: str) -> str:
         matching = [given] if given in ids else [name for name in ids if name.startswith(given)]
     if matching or given == _LAST:
         return _only(given, matching, SessionNotFound(given, root.url), "sessions")
-    raise SessionNotFound(given, root.url, meant=likely_session(given, ids))
+    raise SessionNotFound(given, root.url, meant=likely_session(given, ids) or _like_last(given))
 
 
 async def find_history_session(root: SessionsAt, given: str) -> str:
@@ -187,7 +188,12 @@ def _missing(root: Path, given: str) -> SessionNotFound:
     if gone and given not in gone:
         given = _only(given, gone, SessionNotFound(given, str(root)), "removed sessions")
     removed = forgotten_under(root, given)
-    return SessionNotFound(given, str(root), removed, meant=likely_session_under(root, given))
+    return SessionNotFound(given, str(root), removed, meant=likely_session_under(root, given) or _like_last(given))
+
+
+def _like_last(given: str) -> str:
+    """The word for the newest session, if that was meant, in whatever case; else "". Only the command line has it."""
+    return nearest(given.lower(), (_LAST,)) or ""
 
 
 @asynccontextmanager

@@ -30,7 +30,8 @@ class SessionNotFound(SessionError):
     """There is no such session in ``root``; ``removed`` says when and why it was removed; "" if it was not.
 
     ``root``: a directory, the URL of a store, or "this object store" where its URL is not known. ``meant``: the session
-    there whose id is spelled like this one; "" if there is none, or it was not looked for.
+    there whose id is spelled like this one, or "last" on the command line; "" if there is none, or it was not looked
+    for.
     """
 
     def __init__(self, session_id: str, root: str, removed: str = "", *, meant: str = "") -> None:
