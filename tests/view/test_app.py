@@ -63,6 +63,20 @@ def test_a_session_shows_its_last_call_unless_another_one_is_named(url: str) -> 
     assert 'data-call="30"' in get(f"{url}session/{SESSION}?call=9999").text
 
 
+def test_a_context_over_its_window_is_no_percentage(tmp_path: Path) -> None:
+    async def begin() -> None:
+        for name, words in (("over", 4_000), ("inside", 100)):
+            async with Context(name, root_path=tmp_path, model="", window=1_500, offload_enabled=False) as context:
+                await context.add(UserMessage("word " * words), AssistantMessage("an answer"))
+
+    anyio.run(begin)
+    with serving(tmp_path) as url:
+        over, inside = (get(f"{url}session/{name}").text for name in ("over", "inside"))
+    assert re.search(r"over its window</span> <small>4,003 of 1,125 tokens<", over)
+    assert "% full" not in over
+    assert re.search(r">9% full <small>103 of 1,125 tokens<", inside)
+
+
 def test_a_session_without_evictions_explains_no_words_of_them(tmp_path: Path) -> None:
     async def begin() -> None:
         async with Context("small", root_path=tmp_path, model="", window=None, pricing=None) as context:
