@@ -5,6 +5,7 @@ import gc
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -178,3 +179,24 @@ async def test_a_second_interrupt_while_results_are_recorded_loses_none(tmp_path
     assert hit == [method]
     async with Context(_ID, root_path=tmp_path) as context:
         assert [item.message.content for item in context.items][-2] == "paid"
+
+
+def test_an_interrupt_of_a_closed_agent_closes_no_context_of_yours(tmp_path: Path) -> None:
+    async def use(root: Path, interrupt: Interrupt) -> None:
+        agent = _agent(root)
+        await agent.open()
+        await agent.close()
+        async with Context(fs=agent.context.fs) as yours:
+            with suppress(KeyboardInterrupt), interrupted_by(interrupt):
+                await agent.close()
+            await yours.add({"role": "user", "content": "a question"})
+
+    hit: list[str] = []
+    for number in count(2):
+        interrupt = Interrupt(number)
+        with suppress(KeyboardInterrupt):  # it may hit where the loop calls ctxfs
+            asyncio.run(use(tmp_path / str(number), interrupt))
+        if interrupt.where is None:
+            break
+        hit.append(interrupt.where)
+    assert len(hit) > 3

@@ -183,7 +183,7 @@ class Agent:
         try:
             await self._close()
         except (KeyboardInterrupt, SystemExit):  # it may have hit before the session was released
-            await self._context.fs.close()
+            await self._context.close()
             raise
 
     @uninterrupted
