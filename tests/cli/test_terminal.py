@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from json import loads
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,16 @@ def test_the_help_of_every_command_has_examples_that_are_right(name: str) -> Non
         command, arguments = words[: len(name.split())], words[len(name.split()) :]
         assert command == name.split()
         GROUP.commands[name].make_context(name, arguments)  # wrong ones are refused
+
+
+def test_a_person_finds_a_session_by_its_first_question(root: Path) -> None:
+    asked = loads(subprocess.check_output([*CTXFS, "sessions", "--root", root, "--json"]))[0]["title"]
+    assert asked
+    assert asked in on_a_terminal("sessions", "--root", root, COLUMNS="200", CTXFS_PAGER="")
+    header = on_a_terminal("sessions", "--root", root, COLUMNS="40", CTXFS_PAGER="").partition("\n")[0]
+    assert "size" in header
+    assert "question" not in header, "figures and ids come first"
+    assert asked.encode() not in subprocess.check_output([*CTXFS, "sessions", "--root", root])
 
 
 def test_long_output_goes_through_a_pager_on_a_terminal(root: Path) -> None:

@@ -11,7 +11,7 @@ from ctxfs.cli.columns import print_columns
 from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.listed import listed
 from ctxfs.cli.options import AsJson, Root, Since, StoreUrl
-from ctxfs.cli.output import print_json, print_line, session_names, tokens
+from ctxfs.cli.output import on_terminal, print_json, print_line, session_names, tokens
 from ctxfs.cli.session import sessions_at, stores_of
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.session.listing.selection import Selection, SortKey
@@ -100,8 +100,9 @@ def _as_dict(stores: SessionStores, session: SessionSummary) -> dict[str, Any]:
 def _print(stores: SessionStores, found: Sequence[SessionSummary], names: Mapping[str, str]) -> None:
     now = time.time()
     rows = [_row(session, names[session.session_id], state=_state(stores, session), now=now) for session in found]
-    columns = ["session", "state", "changed", "size", "tokens", "cost", "saved", "calls", "items", "stored"]
-    print_columns(columns, rows, right=("size", "tokens", "cost", "saved", "calls", "items", "stored"))
+    amounts, counts = ("size", "tokens", "cost", "saved"), ("calls", "items", "stored")
+    columns = ["session", "state", "changed", *amounts, "first question", *counts]
+    print_columns(columns, rows, right=(*amounts, *counts))
     costs = [session.cost_usd for session in found if session.cost_usd is not None and session.calls]
     context = sum(session.context_tokens for session in found)
     size = sum(session.disk_bytes for session in found)
@@ -133,11 +134,12 @@ def _state(stores: SessionStores, session: SessionSummary) -> str:
 def _row(session: SessionSummary, name: str, *, state: str, now: float) -> tuple[str, ...]:
     named = (name, state, figures.ago(session.changed_at, now), figures.size(session.disk_bytes))
     if session.error is not None:
-        return (*named, *([""] * 6))
+        return (*named, *([""] * 7))
     cost = "" if session.cost_usd is None or not session.calls else figures.usd(session.cost_usd)
     saved = _saved(session)
     counts = (session.calls, session.items or None, session.stored)  # a framework's history has no items here
-    return (*named, tokens(session.context_tokens), cost, saved, *map(tokens, counts))
+    title = session.title if on_terminal() else ""  # a pipe gets ids and figures, and --json all of it
+    return (*named, tokens(session.context_tokens), cost, saved, title, *map(tokens, counts))
 
 
 def _saved(session: SessionSummary) -> str:
