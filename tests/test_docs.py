@@ -84,6 +84,15 @@ def imports_in(code: str) -> Iterator[str]:
 
 
 SHOWN = [*PAGES, *sorted((ROOT / "examples").glob("*.py"))]
+INSTALLS = re.compile(r"(?m)^pip install 'ctxfs(\[[\w,]+\])'(.*)$")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_the_first_install_of_a_page_says_what_to_write_in_a_clone(page: Path) -> None:
+    if found := INSTALLS.search(page.read_text()):
+        assert f"not on PyPI yet: in a clone, '.{found[1]}'" in found[2]
+
+
 MAINTAINERS = ROOT / "docs" / "architecture.md"  # it names modules, for those who change them
 
 
