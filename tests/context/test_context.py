@@ -230,8 +230,8 @@ async def test_tools_that_settings_name_and_requests_do_not_have_are_logged_once
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Context(root_path=tmp_path, keep_recent={"serch": 1}, pin_tools=["rules"]) as context:
-        for _ in range(2):
-            context.tools = [{"name": name} for name in ("search", "rules", "Read")]
+        for names in (("search", "rules", "Read"), ("search", "Read")):
+            context.tools = [{"name": name} for name in names]
         context.tools = None
     assert caplog.text.count("keep_recent names tools that the requests do not have so far") == 1
     assert "'serch' (did you mean 'search'?)" in caplog.text

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.context import Context, History
-from ctxfs.errors import ConfigError, SessionClosed
+from ctxfs.errors import ConfigError, SessionClosed, Unrecorded
 from ctxfs.eviction.events import Evicted, RecordFailed
 from ctxfs.eviction.offload_plan import Plan, Trim
 from ctxfs.messages import CharsCounter
@@ -258,3 +258,21 @@ async def test_files_that_somebody_opened_again_are_resumed_before_anything_is_a
         await context.open()
         await context.add(UserMessage("more"))
         assert [item.message.content for item in context.items] == ["hi", "hello", "more"]
+
+
+async def test_what_was_not_recorded_is_told_where_somebody_opened_the_files_again(tmp_path: Path) -> None:
+    context = Context("s", root_path=tmp_path, counter=CharsCounter())
+    await context.open()
+    await context.add(UserMessage("hi"), durable=False)
+    await context.fs.close()
+    await context.fs.open()
+    with pytest.raises(Unrecorded):
+        await context.close()
+    assert not context.fs.is_open
+
+
+async def test_closing_closes_files_that_were_open_before(tmp_path: Path) -> None:
+    fs = ContextFileSystem("s", root_path=tmp_path)
+    await fs.open()
+    await Context(fs=fs).close()
+    assert not fs.is_open

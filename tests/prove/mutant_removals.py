@@ -492,6 +492,12 @@ CONTAINMENT = (
         "self._session_id = session_id",
     ),
     Removal(
+        "whose the session of open files is",
+        "session/filesystem.py",
+        "check_owner(self._session_id, self._state, owner)",
+        "pass",
+    ),
+    Removal(
         "the session id of an export",
         _TRANSFER,
         "stores.store(check_session_id(session_id))",

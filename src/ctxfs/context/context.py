@@ -320,14 +320,15 @@ class Context:
     @uninterrupted
     async def _close(self) -> None:
         async with self._live.lock:
-            if not self._live.is_open:
+            if not self.fs.is_open:
                 return
             try:
-                await self._live.settle()
-                await self._live.record()
+                if self._live.is_open:  # else somebody opened the files again
+                    await self._live.settle()
+                    await self._live.record()
             finally:
                 try:
-                    await self.fs.close()
+                    await self._release()
                 finally:
                     self._live.pending.check_recorded(self.session_id)
 

@@ -57,6 +57,7 @@ class LiveTranscript:
         self.notices = Notices(fs, settings.on_event)
         self.lock = LoopLock()
         self._readers = ASSUMED
+        self._knows_tools = False  # so far no request named its tools
         self._settings = settings
         self._agrees = True  # with the session: no change was cut in the middle
         self.begin()
@@ -126,7 +127,10 @@ class LiveTranscript:
             )
 
     def warn_of_unknown(self, tools: Collection[str]) -> None:
-        """Log, once, which tools the settings name that are not among ``tools``, those of the requests."""
+        """Log which tools the settings name that are not among ``tools``, those of the first request that has any."""
+        if self._knows_tools or not tools:
+            return
+        self._knows_tools = True
         settings = self._settings
         for setting, named in (("keep_recent", settings.exact), ("pin_tools", settings.pins.tools)):
             warning = unknown_tools(setting, named, tools)

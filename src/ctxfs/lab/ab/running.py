@@ -206,9 +206,11 @@ class _Running:
 
     @uninterrupted
     async def _ended(self, result: SessionResult | None, directory: SessionDirectory) -> None:
-        if result is not None:
-            await run_to_completion(lambda: self._results.ended(result))
-        await run_to_completion(directory.remove)
+        try:
+            if result is not None:
+                await run_to_completion(lambda: self._results.ended(result))
+        finally:
+            await run_to_completion(directory.remove)
 
 
 def _in_paths(task_id: str) -> str:
