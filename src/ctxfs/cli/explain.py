@@ -196,7 +196,7 @@ def _figures(item: ExplainedItem, explained: Explanation) -> list[str]:
 def _when_it_left(item: ExplainedItem, rates: Rates) -> list[str]:
     """What the planner compared when it evicted the item, and why it did so before that call."""
     if item.why.startswith(PREVIEWED):
-        return [_PREVIEW]
+        return [] if "; then " in item.why else [_PREVIEW]  # its preview became shorter, which its reason says
     weighed = item.weighed
     if weighed is None or item.left_after_reply is None:
         return []
@@ -329,7 +329,8 @@ def _summary(explained: Explanation) -> list[str]:
     if explained.window_tokens is not None:
         billed_tokens = max(did.billed_per_counted) * explained.context_tokens
         share = billed_tokens / explained.window_tokens
-        full = f", {share:.0%} of the {explained.window_tokens:,} that fit its window"
+        said = "under 1%" if 0 < share < 0.01 else f"{share:.0%}"
+        full = f", {said} of the {explained.window_tokens:,} that fit its window"
     lines.append(f"{now}: {explained.context_tokens:,} tokens after {replies}{full}; evicted next: {goes_next}")
     if did.evictions:
         if did.read_backs is None:

@@ -35,6 +35,8 @@ from ctxfs.messages.rates import ANTHROPIC_RATES, Rates, planning_prices
 @names_settings(
     {
         "rates": "give prices=Prices(...); only their ratios count",
+        "terms": "give prices=Prices(...) and cache_ttl",
+        "ttl_s": "give cache_ttl, such as '1h'",
         "clock": "a subclass may say in its method now() what time it is",
     }
 )
