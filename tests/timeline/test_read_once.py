@@ -1,18 +1,25 @@
 """A session that is looked at and changed has the lines of its journal decoded once."""
 
+import gc
+import json
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
+from ctxfs.adapters.serve import mcp
 from ctxfs.cli.app import run
+from ctxfs.cli.session import open_session, shown_session
 from ctxfs.context.context import Context
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.messages import UserMessage
 from ctxfs.session import journal
 from ctxfs.session.filesystem import ContextFileSystem, reading_once
+from ctxfs.session.recovery import Reading
 from ctxfs.session.timeline.back import pinned
 from ctxfs.session.timeline.bring_back import change_session
+from ctxfs.session.writer import SessionWriter
 
 ITEMS = 40
 
@@ -51,7 +58,7 @@ def test_a_command_decodes_each_line_once(tmp_path: Path, decoded: list[bytes], 
 
 @pytest.mark.anyio
 async def test_what_others_wrote_since_is_taken_in(tmp_path: Path, decoded: list[bytes]) -> None:
-    log = await _write(tmp_path)
+    await _write(tmp_path)
     async with reading_once(ContextFileSystem("s", root_path=tmp_path, read_only=True)) as reader:
         known = await reader.history()
         async with Context("s", root_path=tmp_path, counter=CharsCounter()) as context:
@@ -65,7 +72,6 @@ async def test_what_others_wrote_since_is_taken_in(tmp_path: Path, decoded: list
     async with ContextFileSystem("s", root_path=tmp_path, read_only=True) as fs:
         assert await fs.history() == records
         assert fs.state.items[f"msg_0{ITEMS + 1}"].pinned
-    assert log.exists()
 
 
 @pytest.mark.anyio
@@ -83,3 +89,75 @@ async def test_a_journal_that_does_not_go_on_is_read_whole(tmp_path: Path, decod
             async with ContextFileSystem("s", root_path=tmp_path, read_only=True) as fs:
                 assert await reader.history() == await fs.history()
                 assert not fs.recovery.damages
+
+
+def _other_texts(log: Path, beginning: str) -> None:
+    """Write other lines of the same length in place of those of the messages with this beginning, as erasing does."""
+    other = beginning.replace("message", "another")
+
+    def changed(record: Any) -> Any:
+        return json.loads(json.dumps(record).replace(beginning, other))
+
+    before = log.read_bytes()
+    log.write_bytes(journal.rewritten(before, changed))
+    assert log.stat().st_size == len(before)
+    assert other.encode() in log.read_bytes()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["rewritten in place", "cut and grown again"])
+async def test_other_lines_at_the_place_of_those_read_are_taken_in(tmp_path: Path, how: str) -> None:
+    log = await _write(tmp_path)
+    async with reading_once(ContextFileSystem("s", root_path=tmp_path, read_only=True)) as reader:
+        known = await reader.history()
+        if how == "rewritten in place":
+            _other_texts(log, "message 7")
+        else:  # the lines before are the same, and the journal is longer than it was
+            _other_texts(log, "message 3")
+            async with Context("s", root_path=tmp_path, counter=CharsCounter()) as context:
+                await context.add(UserMessage("later"))
+        found = await reader.history()
+    async with ContextFileSystem("s", root_path=tmp_path, read_only=True) as fs:
+        assert found == await fs.history()
+        assert not fs.recovery.damages
+    assert found[: len(known)] != known
+
+
+def _kept() -> int:
+    """How many journals that were read are in memory, beside the empty one."""
+    gc.collect()
+    return sum(isinstance(one, Reading) and bool(one.data) for one in gc.get_objects())
+
+
+@pytest.mark.anyio
+async def test_a_journal_is_kept_only_for_who_goes_through_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await _write(tmp_path)
+    assert _kept() == 0
+    async with open_session(tmp_path, "s"), shown_session(tmp_path, "s") as fs:
+        await fs.history()
+        assert _kept() == 0
+    async with open_session(tmp_path, "s", with_history=True):
+        assert _kept() == 1
+    while_opened: list[int] = []
+    flush = SessionWriter.flush
+
+    async def counted(writer: SessionWriter) -> None:
+        while_opened.append(_kept())
+        await flush(writer)
+
+    monkeypatch.setattr(SessionWriter, "flush", counted)
+    async with ContextFileSystem("s", root_path=tmp_path) as fs:
+        assert fs.state.items
+    assert while_opened[0] == 0
+
+
+def test_a_server_keeps_no_journal_for_the_life_of_its_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    anyio.run(_write, tmp_path)
+    while_served: list[int] = []
+
+    async def served(*_: object) -> None:
+        while_served.append(_kept())
+
+    monkeypatch.setattr(mcp, "serve_stdio", served)
+    assert run(["mcp", "s", "--root", str(tmp_path)]) == 0
+    assert while_served == [0]

@@ -132,7 +132,7 @@ def _print_recorded(recorded: RecordedSession, out: Console) -> None:
 
 
 async def _explain(root: SessionsAt, session: str, *, item: str | None, changes: bool, as_json: bool) -> None:
-    async with shown_session(root, session) as fs:
+    async with shown_session(root, session, with_history=True) as fs:
         if changes:
             await print_history(fs, as_json=as_json)
             return

@@ -124,7 +124,7 @@ async def _change(
     fits: bool,
 ) -> None:
     """Change what is recorded of the item that ``item`` names; None: of the session."""
-    async with open_session(place, session) as reader:
+    async with open_session(place, session, with_history=True) as reader:
         item_id = "" if item is None else (await item_ids_in(reader, [item]))[0]
         back, now = await change_session(reader, lambda records: decide(records, item_id), fits=fits)
     if as_json:

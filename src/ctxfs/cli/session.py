@@ -197,25 +197,35 @@ def _like_last(given: str) -> str:
 
 
 @asynccontextmanager
-async def open_session(root: SessionsAt, given: str) -> AsyncIterator[ContextFileSystem]:
-    """Open the session that ``given`` names for reading."""
-    async with open_known_session(root, await find_session(root, given)) as fs:
+async def open_session(root: SessionsAt, given: str, *, with_history: bool = False) -> AsyncIterator[ContextFileSystem]:
+    """``open_known_session`` of the session that ``given`` names."""
+    async with open_known_session(root, await find_session(root, given), with_history=with_history) as fs:
         yield fs
 
 
 @asynccontextmanager
-async def shown_session(root: SessionsAt, given: str) -> AsyncIterator[ContextFileSystem]:
+async def shown_session(
+    root: SessionsAt, given: str, *, with_history: bool = False
+) -> AsyncIterator[ContextFileSystem]:
     """``open_session``, and tell which lines of the journal are damaged: what they held is missing in what is shown."""
-    async with open_session(root, given) as fs:
+    async with open_session(root, given, with_history=with_history) as fs:
         for line in fs.recovery.journal_damage_lines:
             to_stderr(f"ctxfs: {line}")
         yield fs
 
 
 @asynccontextmanager
-async def open_known_session(root: SessionsAt, session_id: str) -> AsyncIterator[ContextFileSystem]:
-    """Open a session for reading."""
-    fs = reading_once(ContextFileSystem(session_id, root_path=stores_of(root), read_only=True))
+async def open_known_session(
+    root: SessionsAt, session_id: str, *, with_history: bool = False
+) -> AsyncIterator[ContextFileSystem]:
+    """Open a session for reading.
+
+    ``with_history``: for a short command that goes through its records, too. What opening reads of the journal is then
+    kept in memory for them, and not read again.
+    """
+    fs = ContextFileSystem(session_id, root_path=stores_of(root), read_only=True)
+    if with_history:
+        reading_once(fs)
     await fs.open()
     try:
         yield fs

@@ -55,7 +55,7 @@ def show(
 async def _show(
     root: SessionsAt, session: str, *, call: int | None, last: int | None, request: bool, full: bool, as_json: bool
 ) -> None:
-    async with shown_session(root, session) as fs:
+    async with shown_session(root, session, with_history=True) as fs:
         timeline = await read_timeline(fs)
         found = await past_request(fs, call, timeline=timeline)
         if request:
@@ -157,7 +157,7 @@ def diff(
 
 
 async def _diff(root: SessionsAt, session: str, first: int, last: int | None, as_json: bool) -> None:
-    async with shown_session(root, session) as fs:
+    async with shown_session(root, session, with_history=True) as fs:
         timeline = await read_timeline(fs)
         changes = timeline.changes(first, last)
         is_elsewhere = MESSAGES_ELSEWHERE in timeline.request(changes.last).not_recorded

@@ -216,8 +216,7 @@ class ContextFileSystem:
             self._writer = writer
             journal = writer.journal
         self._recovery = found.recovery
-        if self._reading is not None:
-            self._reading = found.reading
+        self._reading = found.reading
         self._journal = journal
         self._state = journal.state
 

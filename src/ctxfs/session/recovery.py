@@ -62,7 +62,8 @@ class SessionScan:
     """A session as it was found. ``new``: there is nothing yet. ``orphans``: records that its journal lacks.
 
     ``name_conflicts``: foreign files under names that belong to items of the context. ``leftovers``: files of contents
-    whose removal was cut short after it was recorded.
+    whose removal was cut short after it was recorded. ``reading``: its journal as it was read; None where nobody keeps
+    it, so that a large one does not stay in memory while the session is opened.
     """
 
     state: SessionState
@@ -73,7 +74,7 @@ class SessionScan:
     name_conflicts: tuple[str, ...] = ()
     leftovers: tuple[str, ...] = ()
     recovery: Recovery = field(default_factory=Recovery)
-    reading: "Reading"
+    reading: "Reading | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +106,9 @@ def _read(data: bytes, known: Reading) -> Reading:
 
 
 async def scan_session(store: ThreadedStore, *, read_only: bool, known: Reading | None = None) -> SessionScan:
-    """Read a session: what is in it, and what is wrong with it. ``known``: what was read of its journal before.
+    """Read a session: what is in it, and what is wrong with it.
+
+    ``known``: what was read of its journal before; None: nothing, and what is read now is not kept.
 
     Raises what ``store`` raises.
     """
@@ -123,6 +126,7 @@ async def scan_session(store: ThreadedStore, *, read_only: bool, known: Reading 
 
     reading, state = await run_to_completion(read)
     log = reading.scan
+    kept = None if known is None else reading
     started = log.last_seq > 0
     if read_only and started:
         names = await store.names()
@@ -136,7 +140,7 @@ async def scan_session(store: ThreadedStore, *, read_only: bool, known: Reading 
             new=False,
             orphans=growing,
             recovery=recovery,
-            reading=reading,
+            reading=kept,
         )
     index, index_is_there = await _read_index(store)
     names = [name for name in await store.names() if name != INDEX_NAME]
@@ -161,7 +165,7 @@ async def scan_session(store: ThreadedStore, *, read_only: bool, known: Reading 
         name_conflicts=tuple(name for name in foreign if name in claimed),
         leftovers=_leftovers(state, names),
         recovery=recovery,
-        reading=reading,
+        reading=kept,
     )
 
 

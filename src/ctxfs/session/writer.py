@@ -106,7 +106,7 @@ class SessionWriter:
     async def open(self, owner: Owner | None = None, *, known: Reading | None = None) -> SessionScan:
         """Take in the session's state, repair what a crash left, and record that this writer opened it.
 
-        Returns the session as it was found. ``known``: what was read of its journal before.
+        Returns the session as it was found. ``known``: what was read of its journal before; see ``scan_session``.
 
         Raises ``ConfigError`` if ``owner`` cannot go on with the session (see ``check_owner``). Nothing changed.
         """
