@@ -278,6 +278,17 @@ def test_what_is_shown_of_a_damaged_journal_tells_it(
     assert "ctxfs: journal.jsonl, at byte " in ctxfs(*arguments, "--root", session.root).err
 
 
+@pytest.mark.parametrize("arguments", [("cat", "last", "call_001"), ("grep", "last", "request 77")])
+def test_of_many_damages_the_first_are_told(ctxfs: Command, session: Session, arguments: tuple[str, ...]) -> None:
+    with (session.path / "journal.jsonl").open("ab") as log:
+        log.write(b"not a line\n" * 600)
+    told = ctxfs(*arguments, "--root", session.root).err.splitlines()
+    assert [line.startswith("ctxfs: journal.jsonl, at byte ") for line in told] == [True, True, True, False]
+    assert told[3] == f"ctxfs: journal.jsonl: 597 more: `ctxfs check {session.path.name}`"
+    check = ctxfs("check", session.path.name, "--root", session.root)
+    assert len(re.findall("journal.jsonl: ", check.out.decode())) == 600
+
+
 def test_grep_goes_on_after_a_damaged_content(ctxfs: Command, session: Session) -> None:
     path = session.path / "tool_result/log/call_001.json"
     path.write_bytes(path.read_bytes().replace(b"request 77 ERROR", b"request 77 ERRER"))

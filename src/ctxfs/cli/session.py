@@ -209,7 +209,7 @@ async def shown_session(
 ) -> AsyncIterator[ContextFileSystem]:
     """``open_session``, and tell which lines of the journal are damaged: what they held is missing in what is shown."""
     async with open_session(root, given, with_history=with_history) as fs:
-        for line in fs.recovery.journal_damage_lines:
+        for line in fs.recovery.first_journal_damage_lines(fs.session_id):
             to_stderr(f"ctxfs: {line}")
         yield fs
 

@@ -20,6 +20,8 @@ from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import run_to_completion
 
+_NAMED_DAMAGES = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
@@ -55,6 +57,14 @@ class Recovery:
     def journal_damage_lines(self) -> tuple[str, ...]:
         """A line for each damage of the journal."""
         return tuple(f"{LOG_NAME}, at byte {damage.offset:,}: {damage.reason}" for damage in self.damages)
+
+    def first_journal_damage_lines(self, session_id: str) -> tuple[str, ...]:
+        """The first ones, and how many more there are; for those who show something else than the damage."""
+        lines = self.journal_damage_lines
+        more = len(lines) - _NAMED_DAMAGES
+        if more <= 0:
+            return lines
+        return (*lines[:_NAMED_DAMAGES], f"{LOG_NAME}: {more:,} more: `ctxfs check {session_id}`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

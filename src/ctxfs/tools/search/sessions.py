@@ -37,7 +37,7 @@ async def search_held(
         where = [only]
     else:
         where = [entry for entry in await entries(fs) if query.searches(entry)]
-        for line in fs.recovery.journal_damage_lines:
+        for line in fs.recovery.first_journal_damage_lines(fs.session_id):
             yield Problem(line)
     async with aclosing(search(held, matcher, where)) as found:
         async for one in found:
