@@ -190,6 +190,28 @@ def test_a_plug_in_whose_environment_is_wrong_does_not_greet(wrong: str, tmp_pat
     assert ran.stderr.startswith("ctxfs: ")
 
 
+def test_a_plug_in_whose_root_cannot_be_looked_at_does_not_greet(tmp_path: Path) -> None:
+    environment = {**_without_settings(), "CTXFS_ROOT": str(tmp_path / ("a" * 300))}
+    command = [sys.executable, "-m", "ctxfs", "mcp", "--claude-code"]
+    ran = subprocess.run(command, input=HELLO, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("ctxfs: ")
+
+
+def test_a_plug_in_without_the_command_line_does_not_greet(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['typer'] = None; sys.argv = ['ctxfs', 'mcp', '--claude-code']\n"
+        "from ctxfs.cli import main; main()"
+    )
+    environment = {**_without_settings(), "CTXFS_ROOT": str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], input=HELLO, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "needs typer" in ran.stderr
+
+
 def test_a_plug_in_that_cannot_serve_does_not_greet(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ctxfs", "mcp", "--claude-code", "--preview-above-tokens", "500"]
     command += ["--root", str(tmp_path)]

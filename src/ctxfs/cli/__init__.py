@@ -1,7 +1,9 @@
 """The ``ctxfs`` command. All of it but this module needs the extra ``cli``; some commands need another one."""
 
 import os
+import stat
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from ctxfs.version import VERSION_LINE
@@ -40,11 +42,18 @@ def main() -> None:
 
 
 def _nothing_to_refuse() -> bool:
-    """Whether the plug-in can greet before its settings are read: the environment has none that may be wrong."""
+    """Whether the plug-in can greet before its settings are read: typer is there, and no setting may be wrong."""
     if any(name in os.environ for name in _ITS_VARIABLES) or sys.stdin is None or sys.stdin.isatty():
         return False
-    root = Path(os.environ.get("CTXFS_ROOT", ""))
-    return root.is_dir() or not root.exists()
+    if find_spec("typer") is None:
+        return False
+    try:
+        root = Path(os.environ.get("CTXFS_ROOT", "")).stat()
+    except FileNotFoundError:
+        return True  # it is made when something is stored
+    except OSError:
+        return False  # the command refuses it with words
+    return stat.S_ISDIR(root.st_mode)
 
 
 def _missing(package: str) -> int:
