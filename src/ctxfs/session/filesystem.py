@@ -169,7 +169,9 @@ class ContextFileSystem:
     # Opening and closing ---------------------------------------------------------------------------------------------
 
     async def open(self, *, create: bool = True, wait_s: float = 0.0, owner: Owner | None = None) -> None:
-        """Open the session, or create it if it does not exist and ``create`` is true; does nothing if it is open.
+        """Open the session, or create it if it does not exist and ``create`` is true.
+
+        If it is open, nothing is done, but a wrong ``owner`` is refused with a ``ConfigError`` all the same.
 
         ``wait_s``: for how many seconds to try again while another writer has it. ``owner``: who goes on with its
         conversation, which must be kept where that one looks for it; None: nobody does. Raises ``SessionLocked``,
