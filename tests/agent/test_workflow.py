@@ -1,17 +1,28 @@
 """The complete workflow of "Context FileSystem 上下文卸载功能", and what an agent must survive."""
 
+import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from ctxfs import Agent, AgentConfig, tool
+from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.agent import ChatAnthropic, Done, ToolEnded, ToolStarted, UsageReported
 from ctxfs.agent.config import Redact
-from ctxfs.errors import AgentBusy, ConfigError, ReplyIncomplete, SessionClosed, SessionError, TurnLimitReached
+from ctxfs.errors import (
+    AgentBusy,
+    ConfigError,
+    ReplyIncomplete,
+    SessionClosed,
+    SessionError,
+    StorageError,
+    TurnLimitReached,
+)
 from ctxfs.eviction import Evicted, Offloaded
 from ctxfs.messages import TextDelta, ToolCall
 from ctxfs.messages.messages import ToolMessage, text_of
@@ -296,6 +307,106 @@ async def test_closing_an_agent_ends_its_query_and_the_calls_are_answered_when_t
     assert '"content": "ok"' in json.dumps(resumed.requests[0])  # the tool had ended after the close
 
 
+async def test_closing_an_agent_records_the_calls_that_have_ended(tmp_path: Path) -> None:
+    waiting = Waiting()
+
+    @tool("Pay")
+    async def pay() -> str:
+        return "paid"
+
+    calls = [ToolCall("wait", {}), ToolCall("pay", {})]
+    agent = Agent(ScriptedModel([calls]), AgentConfig(tools=[waiting.tool, pay], offload_root_path=tmp_path))
+
+    async def query() -> None:
+        with pytest.raises(SessionClosed):
+            await agent.query("first")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(query)
+        await waiting.started.wait()
+        await anyio.wait_all_tasks_blocked()
+        await agent.close()
+        model = ScriptedModel(["done"])
+        config = AgentConfig(offload_root_path=tmp_path, session_id=agent.session_id)
+        async with Agent(model, config) as next_one:
+            assert await next_one.query("go on") == "done"
+            messages = [item.message for item in next_one.context.items]
+        waiting.go_on.set()
+    check(model.requests[0])
+    results = {each.tool_name: str(each.content) for each in messages if isinstance(each, ToolMessage)}
+    assert results["pay"] == "paid"
+    assert "It may have run" in results["wait"]
+
+
+async def test_a_tool_that_ends_while_its_agent_closes_breaks_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, add, added = Waiting(), Context.add, list[int]()
+
+    @tool("Pay")
+    async def pay() -> str:
+        return "paid"
+
+    async def slow_add(context: Context, *messages: Any, **settings: Any) -> Any:
+        if isinstance(messages[0], ToolMessage):
+            added.append(len(messages))
+            waiting.go_on.set()
+            for _ in range(50):  # the query goes on meanwhile
+                await anyio.lowlevel.checkpoint()
+        return await add(context, *messages, **settings)
+
+    monkeypatch.setattr(Context, "add", slow_add)
+    model = ScriptedModel([[ToolCall("wait", {}), ToolCall("pay", {})], "done"])
+    agent = Agent(model, AgentConfig(tools=[waiting.tool, pay], offload_root_path=tmp_path))
+
+    async def query() -> None:
+        with suppress(SessionClosed):
+            await agent.query("first")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(query)
+        await waiting.started.wait()
+        await anyio.wait_all_tasks_blocked()
+        await agent.close()
+    assert added[0] == 1
+    async with agent:
+        results = [item.message for item in agent.context.items if isinstance(item.message, ToolMessage)]
+        assert sorted(str(each.content) for each in results) == ["ok", "paid"]
+
+
+async def test_a_reopened_agent_answers_no_call_of_another_reply(tmp_path: Path) -> None:
+    agent = agent_with(tmp_path, [[ToolCall("read_file", {"path": "a"}, id="call_0")], "yes", "done"])
+    assert await agent.query("first") == "yes"
+    await agent.close()
+    async with Context(agent.session_id, root_path=tmp_path) as other:
+        await other.add(
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "call_0", "name": "read_file", "input": {}}]},
+        )
+    async with agent:
+        assert "It may have run" in str(agent.context.items[-1].message.content)
+        assert await agent.query("go on") == "done"
+
+
+async def test_on_close_is_called_even_if_the_last_results_cannot_be_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    async def on_close(fs: ContextFileSystem) -> None:
+        seen.append(fs.session_id)
+
+    async def fails(_: Agent) -> None:
+        raise StorageError("no store")
+
+    agent = agent_with(tmp_path, ["yes"], session_id="s", on_close=on_close)
+    await agent.query("go")
+    monkeypatch.setattr(Agent, "_settle", fails)
+    with pytest.raises(StorageError, match="no store"):
+        await agent.close()
+    assert seen == ["s"]
+
+
 async def test_closing_an_agent_hides_no_cancellation_and_no_error_of_a_callback(tmp_path: Path) -> None:
     waiting = Waiting()
     settings: dict[str, Any] = {"tools": [waiting.tool], "offload_root_path": tmp_path}
@@ -443,6 +554,114 @@ async def test_a_result_that_redact_fails_for_says_that_its_call_ended(tmp_path:
             await agent.query("go")
         assert "has ended" in str(agent.context.items[-1].message.content)
         assert is_clean(agent, tmp_path)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # trio's tasks are cancelled by scopes only
+async def test_a_cancellation_of_redacts_own_costs_one_result_and_hides_no_interrupt(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun: list[str] = []
+
+    @tool("Press Ctrl-C")
+    async def stop() -> str:
+        await anyio.wait_all_tasks_blocked()
+        raise KeyboardInterrupt
+
+    @tool("Pay")
+    async def pay(invoice: str) -> str:
+        return f"paid {invoice}"
+
+    async def redact(call: ToolCall, content: object) -> str:
+        begun.append(str(content))
+        if begun.count(str(content)) == 1:
+            await anyio.sleep_forever()
+        if content == "paid 1":
+            other = asyncio.create_task(asyncio.sleep(3600))
+            other.cancel()
+            await other
+        return f"redacted {content}"
+
+    calls = [ToolCall("pay", {"invoice": number}) for number in "12"] + [ToolCall("stop", {})]
+    config = AgentConfig(tools=[pay, stop], offload_root_path=tmp_path, redact=redact)
+    async with Agent(ScriptedModel([calls, "done"]), config) as agent:
+        with pytest.raises(KeyboardInterrupt):
+            await agent.query("go")
+        first, second, _ = [str(item.message.content) for item in agent.context.items[-3:]]
+    assert "has ended" in first
+    assert second == "redacted paid 2"
+    assert "redact raised CancelledError" in caplog.text
+
+
+async def test_an_exit_of_redact_takes_no_place_of_the_interrupt_before_it(tmp_path: Path) -> None:
+    begun: list[str] = []
+
+    @tool("Press Ctrl-C")
+    async def stop() -> str:
+        await anyio.wait_all_tasks_blocked()
+        raise KeyboardInterrupt
+
+    @tool("Pay")
+    async def pay() -> str:
+        return "paid"
+
+    async def redact(call: ToolCall, content: object) -> str:
+        begun.append(str(content))
+        if len(begun) == 1:
+            await anyio.sleep_forever()
+        raise SystemExit
+
+    config = AgentConfig(tools=[pay, stop], offload_root_path=tmp_path, redact=redact)
+    async with Agent(ScriptedModel([[ToolCall("pay", {}), ToolCall("stop", {})], "done"]), config) as agent:
+        with pytest.raises(KeyboardInterrupt):
+            await agent.query("go")
+        assert "has ended" in str(agent.context.items[-2].message.content)
+    assert begun == ["paid", "paid"]
+
+
+async def test_a_result_whose_redaction_hangs_costs_no_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun: list[str] = []
+
+    @tool("Pay")
+    async def pay(invoice: str) -> str:
+        return f"paid {invoice}"
+
+    async def redact(call: ToolCall, content: object) -> str:
+        begun.append(str(content))
+        if len(begun) == 2:
+            scope.cancel()
+        if len(begun) <= 2 or content == "paid 1":
+            await anyio.sleep_forever()
+        return f"redacted {content}"
+
+    monkeypatch.setattr("ctxfs.agent.runner._REDACT_AGAIN_S", 0.01)
+    calls = [ToolCall("pay", {"invoice": number}, id=f"id_{number}") for number in "12"]
+    config = AgentConfig(tools=[pay], offload_root_path=tmp_path, redact=redact)
+    async with Agent(ScriptedModel([calls, "done"]), config) as agent:
+        with anyio.CancelScope() as scope:
+            await agent.query("go")
+        first, second = [str(item.message.content) for item in agent.context.items[-2:]]
+    assert "has ended" in first
+    assert second == "redacted paid 2"
+    lost = [record.getMessage() for record in caplog.records if "is lost" in record.getMessage()]
+    assert [("id_1" in line, "did not end" in line, "paid 1" in line) for line in lost] == [(True, True, False)]
+
+
+@pytest.mark.parametrize("name", ["pay", "no_such_tool"])
+async def test_a_call_that_did_not_run_is_not_said_to_have_changed_something(name: str, tmp_path: Path) -> None:
+    @tool("Pay")
+    async def pay() -> str:
+        raise AssertionError
+
+    def redact(call: ToolCall, content: object) -> str:
+        raise RuntimeError("no model")
+
+    config = AgentConfig(tools=[pay], offload_root_path=tmp_path, redact=redact, approve=lambda _: False)
+    async with Agent(ScriptedModel([[ToolCall(name, {})], "done"]), config) as agent:
+        with pytest.raises(RuntimeError, match="no model"):
+            await agent.query("go")
+        assert str(agent.context.items[-1].message.content).startswith("This call was not run.")
 
 
 async def test_a_failing_callback_stops_the_query_and_leaves_a_valid_transcript(tmp_path: Path) -> None:

@@ -36,8 +36,9 @@ from ctxfs.eviction.preview import Preview
 from ctxfs.eviction.window import WindowGuard
 from ctxfs.messages.base import CUT, ChatModel, ModelRequest, Reply, Retrying
 from ctxfs.messages.items import ContextItem, ItemType
-from ctxfs.messages.messages import Message, ToolCall, ToolMessage, UserMessage
+from ctxfs.messages.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.storage.loop_lock import LoopLock
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.base import RunningCall, ToolResult
@@ -48,6 +49,11 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = ToolResult(
     "This call was interrupted before it had a result. Call the tool again if you still need it.", is_error=True
+)
+_UNKNOWN = ToolResult(
+    "This call was interrupted before it had a result. It may have run: if the tool changes something, check whether "
+    "it did before you call it again.",
+    is_error=True,
 )
 _CUT = "Your reply was cut by its token limit, so this call was not run. Make smaller calls, one at a time."
 _MAX_REFUSALS = 8
@@ -85,6 +91,8 @@ class Agent:
         self._schema_tokens = 0
         self._events: list[AgentEvent] = []
         self._results: dict[str, ToolResult] = {}  # of the last reply's calls, by their ids
+        self._results_of: tuple[str, Sequence[ToolCall]] | None = None  # that reply: ids of calls may come again
+        self._answering = LoopLock()
         self._busy = False
         self._opened = False
         fs = ContextFileSystem(config.session_id, root_path=config.offload_root_path, layout=config.file_layout)
@@ -174,7 +182,7 @@ class Agent:
         self._schema_tokens = self._context.counter.count("".join(schemas))
         if self._config.reads_itself:
             check_readable(self._context.items, self.session_id)
-        await self._add_results()
+        await self._add_results(otherwise=_UNKNOWN)
         if self._config.system_prompt is not None:
             await self._context.set_system_prompt(self._config.system_prompt)
 
@@ -191,15 +199,20 @@ class Agent:
         opened = self._opened
         self._opened = False
         try:
-            if opened and not self._busy:
+            if opened and self._busy:  # who opens the session next must know which calls have ended
+                with suppress(SessionClosed):
+                    await self._add_results(otherwise=None)
+            elif opened:
                 await self._settle()  # an interrupt may have kept the last query from it
-            if opened and self._config.on_close is not None:
-                await self._config.on_close(self._context.fs)
         finally:
             try:
-                await self._context.close()
+                if opened and self._config.on_close is not None:
+                    await self._config.on_close(self._context.fs)
             finally:
-                await self._llm.close()
+                try:
+                    await self._context.close()
+                finally:
+                    await self._llm.close()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -377,10 +390,12 @@ class Agent:
             return []
         wholes = await self._run_tools(calls)
         await self._context.evict()  # as before the next call, so that the events show what it is going to send
-        shown = self._context.items[-len(calls) :]
+        # By their calls: if the agent was closed and opened meanwhile, those that ended first come first.
+        messages = [item.message for item in self._context.items[-len(calls) :]]
+        shown = {each.tool_call_id: each.content for each in messages if isinstance(each, ToolMessage)}
         return [
-            ToolEnded(call, replace(whole, content=item.message.content), whole)
-            for call, whole, item in zip(calls, wholes, shown, strict=True)
+            ToolEnded(call, replace(whole, content=shown.get(call.id, whole.content)), whole)
+            for call, whole in zip(calls, wholes, strict=True)
         ]
 
     async def _cut(self, reply: Reply) -> None:
@@ -399,23 +414,40 @@ class Agent:
         """
         fs = self._context.fs
         reply_id = self._context.items[-1].id
+        self._results_of = (reply_id, calls)
         at = RunningCall(call_id="", session_id=fs.session_id, reply_id=reply_id, epoch=fs.writer.epoch)
         await self._runner.run(calls, self._results, at=at)
         await self._add_results(durable=False)  # the eviction's commit has them
         return [self._results[call.id] for call in calls]
 
     @uninterrupted
-    async def _add_results(self, *, durable: bool = True) -> None:
-        """Answer the open calls with what their tools have returned, or as interrupted."""
-        answered = [(call, self._results.get(call.id, _INTERRUPTED)) for call in self._context.open_calls]
-        if not answered:
-            return
-        await self._context.add(
-            *(ToolMessage(call.id, call.name, r.content, is_error=r.is_error) for call, r in answered),
-            sources={call.id: r.source for call, r in answered if r.source is not None},
-            data=[call.id for call, r in answered if r.is_data],
-            durable=durable,
-        )
+    async def _add_results(self, *, otherwise: ToolResult | None = _INTERRUPTED, durable: bool = True) -> None:
+        """Answer the open calls with what their tools have returned, the rest with ``otherwise``; None: they stay open.
+
+        One at a time: closing does it beside a query, and a call is answered once.
+        """
+        async with self._answering:
+            calls = self._context.open_calls
+            if not calls:
+                return
+            results = self._results if self._results_of == self._last_reply() else {}
+            found = [(call, results.get(call.id, otherwise)) for call in calls]
+            answered = [(call, result) for call, result in found if result is not None]
+            if not answered:
+                return
+            await self._context.add(
+                *(ToolMessage(call.id, call.name, r.content, is_error=r.is_error) for call, r in answered),
+                sources={call.id: r.source for call, r in answered if r.source is not None},
+                data=[call.id for call, r in answered if r.is_data],
+                durable=durable,
+            )
+
+    def _last_reply(self) -> tuple[str, Sequence[ToolCall]] | None:
+        """The id of the last reply, and its calls."""
+        for item in reversed(self._context.items):
+            if isinstance(item.message, AssistantMessage):
+                return item.id, item.message.tool_calls
+        return None
 
     def _usage(self, reply: Reply) -> UsageReported:
         return UsageReported(usage=reply.usage, model=reply.model, context_tokens=self._context.token_count)

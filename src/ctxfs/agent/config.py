@@ -202,7 +202,8 @@ class AgentConfig:
 
     redact: Redact | None = None
     """Gets every tool result before anything else, and returns what everything else may see; None changes nothing. If a
-    query is cancelled while it runs, it is called again, for up to five seconds; a result that it fails for is lost."""
+    query is cancelled while it runs, it is called again; a coroutine then has up to five seconds. A result that it
+    fails for is lost."""
 
     on_open: OnOpen | None = None
     """Called with the session's directory before the agent opens it, even if it does not exist yet; what it raises

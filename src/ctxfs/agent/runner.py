@@ -55,31 +55,56 @@ class ToolRunner:
         ``at``: the call that ``running_call`` returns, without its id.
 
         A tool that fails, and a call that is denied or names no tool, have an error as their result. If a callback
-        raises, the other calls are cancelled, and its error is raised.
+        raises, the other calls are cancelled, and its error is raised. After an exit or an interrupt, nothing
+        that ``redact`` does meanwhile is raised in its place.
         """
         unredacted: dict[str, ToolResult] = {}
         try:
             async with TaskGroup() as group:
                 for call in calls:
                     group.start_soon(self._run, call, replace(at, call_id=call.id), results, unredacted)
-        except BaseException:
-            await self._redact_rest(calls, results, unredacted)
+        except BaseException as first:
+            try:
+                await self._redact_rest(calls, results, unredacted)
+            except BaseException:  # another exit, or the task is cancelled
+                if isinstance(first, (Exception, anyio.get_cancelled_exc_class())):
+                    raise
             raise
 
     @uninterrupted
     async def _redact_rest(
-        self, calls: Sequence[ToolCall], results: dict[str, ToolResult], unredacted: Mapping[str, ToolResult]
+        self, calls: Sequence[ToolCall], results: dict[str, ToolResult], unredacted: dict[str, ToolResult]
     ) -> None:
-        """Redact again what was cut in the middle of it: its tool has run, and would be run again without a result."""
-        with anyio.move_on_after(_REDACT_AGAIN_S):
-            for call in calls:
-                if call.id not in unredacted:
-                    continue
-                try:
-                    results[call.id] = await self._redacted(call, unredacted[call.id])
-                except Exception as error:  # noqa: BLE001 - what interrupted the calls is raised
-                    text = "the result of call %s of the tool %s is lost: redact raised %s"
-                    _log.warning(text, quoted(call.id), quoted(call.name), type(error).__name__)
+        """Redact again what was cut in the middle of it: its tool has run, and would be run again without a result.
+
+        All of them at once: one that hangs costs no other its time.
+        """
+        rest = [call for call in calls if call.id in unredacted]
+        if not rest:
+            return
+        try:
+            with anyio.move_on_after(_REDACT_AGAIN_S):
+                async with TaskGroup() as group:
+                    for call in rest:
+                        group.start_soon(self._redact_again, call, results, unredacted)
+        finally:
+            for call in rest:
+                if call.id in unredacted:
+                    text = "the result of call %s of the tool %s is lost: redact did not end"
+                    _log.warning(text, quoted(call.id), quoted(call.name))
+
+    async def _redact_again(
+        self, call: ToolCall, results: dict[str, ToolResult], unredacted: dict[str, ToolResult]
+    ) -> None:
+        """Redact one result again; a failure costs this result and nothing else."""
+        try:
+            results[call.id] = await self._redacted(call, unredacted[call.id])
+        except (Exception, asyncio.CancelledError) as error:  # what interrupted the calls is raised
+            if not isinstance(error, Exception) and not is_own_cancellation(error):
+                raise
+            text = "the result of call %s of the tool %s is lost: redact raised %s"
+            _log.warning(text, quoted(call.id), quoted(call.name), type(error).__name__)
+        del unredacted[call.id]
 
     async def _run(
         self,
@@ -91,15 +116,16 @@ class ToolRunner:
         """Run one call. From the end of its tool on, ``results`` says so: what it did must not be done again."""
 
         async def result() -> ToolResult:
-            outcome = await self._outcome(call, running)
+            refusal = await self._refusal(call)
+            outcome = await self._outcome(call, running) if refusal is None else refusal
             if self._redact is None:
                 results[call.id] = outcome
                 return outcome
-            results[call.id] = _NOT_REDACTED
+            results[call.id] = _NOT_REDACTED if refusal is None else _REFUSAL_NOT_REDACTED
             unredacted[call.id] = outcome
             try:
                 results[call.id] = await self._redacted(call, outcome)
-            except Exception:
+            except (Exception, SystemExit):  # redact would do the same again
                 del unredacted[call.id]
                 raise
             del unredacted[call.id]
@@ -133,9 +159,9 @@ class ToolRunner:
             ) from error
         return replace(result, content=content, is_data=result.is_data and content == result.content)
 
-    async def _outcome(self, call: ToolCall, running: RunningCall) -> ToolResult:
-        tool = self._tools.get(call.name)
-        if tool is None:
+    async def _refusal(self, call: ToolCall) -> ToolResult | None:
+        """The result of a call that must not run; None: it may."""
+        if call.name not in self._tools:
             return _error(f"There is no tool {quoted(call.name)}. You can call: {', '.join(sorted(self._tools))}.")
         if self._approve is not None:
             verdict = self._approve(call)
@@ -143,8 +169,11 @@ class ToolRunner:
                 verdict = await verdict
             if verdict is not True:
                 return _error(f"The call was denied: {verdict}" if verdict else "The call was denied by the user.")
+        return None
+
+    async def _outcome(self, call: ToolCall, running: RunningCall) -> ToolResult:
         try:
-            return await tool.run(call.arguments, call=running)
+            return await self._tools[call.name].run(call.arguments, call=running)
         except InvalidToolArguments as error:
             return _error(str(error))
         except Exception as error:  # noqa: BLE001 - it is the result, and the model decides what to do
@@ -163,3 +192,4 @@ _NOT_REDACTED = _error(
     "This call has ended, but its result is not available: it could not be redacted. It may have changed something: "
     "check that before you call the tool again."
 )
+_REFUSAL_NOT_REDACTED = _error("This call was not run. The reason is not available: it could not be redacted.")
