@@ -615,10 +615,10 @@ def _in_scopes_only(method: Any) -> Any:
     """What is uninterrupted as it was when a scope's shield was all that protected it."""
     inner = method.__wrapped__
 
-    async def shielded(*args: Any) -> Any:
+    async def shielded(*args: Any, **settings: Any) -> Any:
         with anyio.CancelScope(shield=True):
             await anyio.lowlevel.checkpoint()  # small results are added without any other await before the commit
-            return await inner(*args)
+            return await inner(*args, **settings)
 
     return shielded
 
