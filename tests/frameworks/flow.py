@@ -118,7 +118,7 @@ class Seen:
         assert not branches[True] & branches[False], branches
 
     def check_window(self) -> None:
-        """No request is larger than the window, and of whoever read all logs some were replaced."""
+        """No request is larger than the window; each agent that read all the logs had some of them replaced."""
         for branch in {one.branch for one in self.requests}:
             own = [one for one in self.requests if one.branch == branch]
             assert max(one.tokens + one.beside for one in own) <= LIMIT_TOKENS, (branch, own)

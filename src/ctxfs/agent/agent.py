@@ -390,7 +390,7 @@ class Agent:
             return []
         wholes = await self._run_tools(calls)
         await self._context.evict()  # as before the next call, so that the events show what it is going to send
-        # By their calls: if the agent was closed and opened meanwhile, those that ended first come first.
+        # Looked up by call: results are not in the calls' order if the agent was closed and opened meanwhile.
         messages = [item.message for item in self._context.items[-len(calls) :]]
         shown = {each.tool_call_id: each.content for each in messages if isinstance(each, ToolMessage)}
         return [

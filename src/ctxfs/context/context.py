@@ -313,7 +313,7 @@ class Context:
             raise
 
     async def _release(self) -> None:
-        """Close the files, unless another context has them."""
+        """Close the files, unless another context is open over them."""
         if not self.fs.is_open or self.fs.writer.context in (None, self._live):
             await self.fs.close()
 

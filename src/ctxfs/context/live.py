@@ -57,7 +57,7 @@ class LiveTranscript:
         self.notices = Notices(fs, settings.on_event)
         self.lock = LoopLock()
         self._readers = ASSUMED
-        self._knows_tools = False  # so far no request named its tools
+        self._knows_tools = False  # no request has named its tools so far
         self._settings = settings
         self._agrees = True  # with the session: no change was cut in the middle
         self.begin()

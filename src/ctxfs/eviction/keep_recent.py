@@ -34,7 +34,7 @@ def keep_recent_reason(tool: str, count: int) -> str:
 def unknown_tools(setting: str, named: Iterable[str], tools: Collection[str]) -> str | None:
     """What to log of the tools that a setting names and requests do not have; None: ``tools`` has them all.
 
-    It is no error: a later request, or one of another agent, may have the tool.
+    It is not an error, since a later request, or another agent's, may have the tool.
     """
     unknown = [name for name in sorted(named) if name not in tools]
     if not unknown:

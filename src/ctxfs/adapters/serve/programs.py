@@ -10,7 +10,7 @@ class Program(NamedTuple):
 
     ``read_tool``: its own tool that opens the file which a placeholder names, wherever that is. ``options``: those that
     tell it the proxy's address, with the variables of ``Proxy.environment`` in braces; (): its environment is enough.
-    ``root_options``: those that let it open stored files; {ROOT} in them becomes the directory of the sessions.
+    ``root_options``: options that let the program open stored files; {ROOT} in them stands for the sessions' directory.
     """
 
     read_tool: str

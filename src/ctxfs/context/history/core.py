@@ -78,7 +78,7 @@ class HistoryCore:
         self._wait_s = wait_s
         self._settings = settings
         self._warned_of_keep_recent = False
-        self._knows_tools = False  # so far no request named its tools
+        self._knows_tools = False  # no request has named its tools so far
         self._lock = threading.RLock()
         self._begin()
 

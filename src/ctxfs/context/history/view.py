@@ -371,7 +371,8 @@ class HistoryView:
         stored = self.state.stored.get(decided.item_id) if decided is not None else None
         if is_whole and incoming.source is None and stored is not None:
             # The name that it got when it came in: if it took another, all that come later would have others, too.
-            item_id, name = stored.item_id, stored.name
+            item_id = stored.item_id
+            name = stored.name
         else:
             item_id, name = known.names.allocate(*incoming.id_request)
         item = new_item(incoming, item_id=item_id, name=name, counter=rules.counter)
