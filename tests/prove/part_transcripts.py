@@ -13,9 +13,9 @@ from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.items import ItemType
-from ctxfs.testing.corruptions import CORRUPTIONS, corrupt, valid_body
 from ctxfs.testing.invariants import violations
 from ctxfs.tools import Materialize, Materializer
+from prove.corruptions import CORRUPTIONS, corrupt, valid_body
 from prove.parts import Part, Result, seed_in
 from prove.play import LosingStore, Policy, check_request, play
 from prove.sessions import session

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ctxfs.testing.corruptions import CORRUPTIONS
+from prove.corruptions import CORRUPTIONS
 from prove.part_transcripts import POLICIES, controls, run_sessions
 from prove.play import Policy
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from ctxfs.errors import TranscriptError
 from ctxfs.testing.checker import Checker
-from ctxfs.testing.corruptions import corrupted_bodies, valid_body
 from ctxfs.testing.invariants import violations
 from ctxfs.testing.prompt_cache import PromptCache
 from ctxfs.testing.strategies import bodies
+from prove.corruptions import corrupted_bodies, valid_body
 
 Message = dict[str, Any]
 

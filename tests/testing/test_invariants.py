@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctxfs.errors import TranscriptError
-from ctxfs.testing.corruptions import CORRUPTIONS, Corrupted, corrupt, corrupted_bodies, valid_body
 from ctxfs.testing.invariants import check, violations
 from ctxfs.testing.strategies import bodies
+from prove.corruptions import CORRUPTIONS, Corrupted, corrupt, corrupted_bodies, valid_body
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)

@@ -9,7 +9,7 @@ import pytest
 
 from ctxfs.messages import AssistantMessage, ToolCall
 from ctxfs.testing import Broken, Failure, MessagesServer
-from ctxfs.testing.corruptions import CORRUPTIONS, corrupt, valid_body
+from prove.corruptions import CORRUPTIONS, corrupt, valid_body
 
 HEADERS = {"x-api-key": "test", "anthropic-version": "2023-06-01", "content-type": "application/json"}
 

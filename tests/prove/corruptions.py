@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from ctxfs.testing.strategies import bodies, pdf, png
 
-__all__ = ["CORRUPTIONS", "Corrupted", "corrupt", "corrupted_bodies", "valid_body"]
-
 Body = dict[str, Any]
 
 
