@@ -65,7 +65,20 @@ def test_a_step_has_the_reason_that_is_given() -> None:
     assert candidates.step(trim.stored.id, "another") == replace(trim, reason="another")
     assert candidates.step("c", "another").reason == "another"
     assert candidates.unwritten_tokens(["c", trim.stored.id]) == 0
-    assert candidates.sizes(["c"], writes=False).keys() == {"c"}
+    assert candidates.sizes(["c"]).keys() == {"c"}
+
+
+def test_sizes_are_those_of_the_placeholders_that_were_written() -> None:
+    candidates = Candidates()
+    known = Known(NameAllocator())
+    for item_id in ("a", "b"):
+        entry = build_entry(Incoming(message=ToolMessage(item_id, "Read", WORDS)), known, rules())
+        candidates.enter(entry.item, f"/s/{item_id}", entry.options)
+    assert candidates.sizes(["a", "b"]) == {}
+    assert candidates.unwritten_tokens(["a", "b"]) == 2 * CharsCounter().count(WORDS)
+    candidates.write(["a", "nothing"])
+    assert candidates.sizes(["a", "b"]) == {"a": candidates.known_tokens("a")}
+    assert candidates.unwritten_tokens(["a", "b"]) == CharsCounter().count(WORDS)
 
 
 def test_a_compaction_writes_placeholders_only_of_what_it_evicts() -> None:

@@ -341,7 +341,7 @@ class LiveTranscript:
         """What is due, with the placeholders for ``chosen``; in a thread if writing them takes long."""
         candidates = self.transcript.candidates
         if candidates.unwritten_tokens(chosen) > _INLINE_TOKENS:
-            await run_in_steps(lambda: candidates.sizes(chosen))
+            await run_in_steps(lambda: candidates.write(chosen))
         return self.transcript.plan()
 
     @uninterrupted

@@ -98,14 +98,16 @@ class Candidates:
         unwritten = [option.placeholder for option in self._options_of(ids) if not option.placeholder.is_written]
         return sum([placeholder.content_tokens for placeholder in unwritten])
 
-    def sizes(self, ids: Iterable[str], *, writes: bool = True) -> dict[str, int]:
-        """The exact token counts of the placeholders of whole items among these, which are written if need be.
+    def write(self, ids: Iterable[str]) -> None:
+        """Write the placeholders of these that are not written yet; a large content takes a while."""
+        for option in self._options_of(ids):
+            option.placeholder.write()
 
-        ``writes``: False leaves out those that are not written yet.
-        """
+    def sizes(self, ids: Iterable[str]) -> dict[str, int]:
+        """The exact token counts of the placeholders of whole items among these, as far as they are written."""
         found: dict[str, int] = {}
         for option in self._options_of(ids):
-            if not option.item.destroyed and (writes or option.placeholder.is_written):
+            if not option.item.destroyed and option.placeholder.is_written:
                 found[option.item.id] = option.placeholder.tokens
         return found
 

@@ -205,7 +205,7 @@ class SessionPricing:
         ``sizes``: the tokens of what replaced them, where another text than their placeholder did.
         """
         ledger = self.ledger
-        ledger.resized({**self._candidates.sizes(item_ids, writes=False), **sizes})
+        ledger.resized({**self._candidates.sizes(item_ids), **sizes})
         longer = [item for item in shrinkable.values() if item.id in ledger.held]
         cold = ledger.is_cold(self._clock())
         exact = {one for one in item_ids if one in self._exact_items and one in ledger.held}
@@ -313,6 +313,7 @@ class SessionPricing:
         tried: Ledger | None = None  # what the ledger would be without what leaves
         while True:
             decided = self._decided(now) if tried is None else plan(tried, now=now)
+            self._candidates.write(decided)
             sizes = self._candidates.sizes(decided)
             is_news = self.ledger.resized(sizes)
             if tried.resized(sizes) if tried is not None else is_news:

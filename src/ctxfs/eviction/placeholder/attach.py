@@ -58,21 +58,22 @@ class Placeholder:
     @property
     def text(self) -> str:
         """The text, which is written now if it was not before; "" when there is nothing to say."""
-        return self._both()[0]
+        return self.write()[0]
 
     @property
     def tokens(self) -> int:
         """The size of ``text``."""
-        return self._both()[1]
+        return self.write()[1]
 
-    def _both(self) -> tuple[str, int]:
+    def write(self) -> tuple[str, int]:
+        """Write the text now if it was not before; return it and its size."""
         if self._written is None:
             self._written = self._make()
         return self._written
 
     def __eq__(self, other: object) -> bool:
         """Two are equal when they read the same."""
-        return isinstance(other, Placeholder) and self._both() == other._both()
+        return isinstance(other, Placeholder) and self.write() == other.write()
 
     __hash__ = None  # type: ignore[assignment]
 
