@@ -190,8 +190,12 @@ def test_a_plug_in_whose_environment_is_wrong_does_not_greet(wrong: str, tmp_pat
     assert ran.stderr.startswith("ctxfs: ")
 
 
-def test_a_plug_in_whose_root_cannot_be_looked_at_does_not_greet(tmp_path: Path) -> None:
-    environment = {**_without_settings(), "CTXFS_ROOT": str(tmp_path / ("a" * 300))}
+@pytest.mark.parametrize(
+    "root", ["~/file", "~/file/below", "~nobody-has-this-name/x", "~/" + "a" * 300], ids=lambda root: root[:9]
+)
+def test_a_plug_in_whose_root_cannot_hold_sessions_does_not_greet(root: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    environment = {**_without_settings(), "CTXFS_ROOT": root, "HOME": str(tmp_path)}
     command = [sys.executable, "-m", "ctxfs", "mcp", "--claude-code"]
     ran = subprocess.run(command, input=HELLO, env=environment, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")

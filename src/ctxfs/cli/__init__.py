@@ -1,11 +1,11 @@
 """The ``ctxfs`` command. All of it but this module needs the extra ``cli``; some commands need another one."""
 
 import os
-import stat
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
+from ctxfs.cli.directory import ROOT_VARIABLE, sessions_directory
+from ctxfs.errors import ConfigError
 from ctxfs.version import VERSION_LINE
 
 __all__ = ["main"]
@@ -48,12 +48,10 @@ def _nothing_to_refuse() -> bool:
     if find_spec("typer") is None:
         return False
     try:
-        root = Path(os.environ.get("CTXFS_ROOT", "")).stat()
-    except FileNotFoundError:
-        return True  # it is made when something is stored
-    except OSError:
+        sessions_directory(os.environ.get(ROOT_VARIABLE) or None, may_be_new=True)  # "": as if it were not set
+    except ConfigError:
         return False  # the command refuses it with words
-    return stat.S_ISDIR(root.st_mode)
+    return True
 
 
 def _missing(package: str) -> int:

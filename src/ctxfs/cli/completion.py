@@ -9,7 +9,8 @@ from pathlib import Path
 import anyio
 import typer
 
-from ctxfs.cli.session import by_change, open_session, sessions_directory
+from ctxfs.cli.directory import sessions_directory
+from ctxfs.cli.session import by_change, open_session
 from ctxfs.errors import CtxfsError
 from ctxfs.session.entries import entries
 from ctxfs.storage.local import is_session

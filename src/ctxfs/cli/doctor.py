@@ -23,10 +23,10 @@ from uuid import uuid4
 import anyio
 import typer
 
+from ctxfs.cli.directory import ROOT_VARIABLE, sessions_directory
 from ctxfs.cli.lines import to_stderr, wrapped
-from ctxfs.cli.options import ROOT_VARIABLE, STORE_VARIABLE, AsJson, Root
+from ctxfs.cli.options import STORE_VARIABLE, AsJson, Root
 from ctxfs.cli.output import print_json
-from ctxfs.cli.session import sessions_directory
 from ctxfs.errors import ConfigError, SessionNotFound, StorageError
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.models.known import ModelInfo, known_model, known_models

@@ -7,8 +7,8 @@ import typer
 
 from ctxfs.cli.amounts import moment
 from ctxfs.cli.completion import known_items, known_sessions
+from ctxfs.cli.directory import ROOT_VARIABLE
 
-ROOT_VARIABLE = "CTXFS_ROOT"
 STORE_VARIABLE = "CTXFS_STORE"
 
 Root = Annotated[

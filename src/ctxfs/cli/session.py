@@ -7,6 +7,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from ctxfs.cli.directory import sessions_directory
 from ctxfs.cli.lines import CUT, to_stderr
 from ctxfs.errors import ConfigError, ContentGone, SessionNotFound, UnknownItem
 from ctxfs.errors.spelling import nearest
@@ -21,7 +22,6 @@ from ctxfs.storage.base import is_hidden
 from ctxfs.storage.forgotten import forgotten_ids, forgotten_under
 from ctxfs.storage.likely import likely_session, likely_session_under
 from ctxfs.storage.local import is_session
-from ctxfs.storage.roots import absolute_root
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.storage.urls import at_url, stores_at
@@ -35,19 +35,6 @@ _NAMED_CANDIDATES = 4
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _AS_IT_IS = frozenset({"text", "bytes"})
 """Encodings whose bytes are exactly what the tool returned."""
-
-
-def sessions_directory(root: Path | None, *, may_be_new: bool = False) -> Path:
-    """The directory that holds sessions, absolute; None is the default one, which may not exist yet.
-
-    Raises ``ConfigError`` for a file, and for a directory that was named and does not exist, unless it ``may_be_new``.
-    """
-    found = absolute_root(root)
-    if root is not None and not may_be_new and not found.exists():
-        raise ConfigError(f"there is no directory {found}: name the one that holds sessions with --root DIR")
-    if found.exists() and not found.is_dir():
-        raise ConfigError(f"{found} is not a directory, and sessions are kept in one: name it with --root DIR")
-    return found
 
 
 def by_change(root: Path, beginning: str = "") -> list[str]:

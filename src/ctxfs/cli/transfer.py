@@ -7,9 +7,10 @@ from typing import Annotated
 import anyio
 import typer
 
+from ctxfs.cli.directory import sessions_directory
 from ctxfs.cli.options import AsJson, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import print_json, print_line
-from ctxfs.cli.session import find_session, sessions_at, sessions_directory, stores_of
+from ctxfs.cli.session import find_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.session.transfer.copies import copy_session

@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 from ctxfs.errors import ConfigError
-from ctxfs.storage.threads import run_to_completion
 
 
 def default_root() -> Path:
@@ -40,8 +39,3 @@ def absolute_root(path: str | Path | None) -> Path:
     except (TypeError, RuntimeError) as error:  # not a path, or an unknown user's home
         raise ConfigError(f"the directory {path!r} cannot be used: it must be a path ({error})") from error
     return Path(os.path.normpath(found if found.is_absolute() else Path.cwd() / found))
-
-
-async def resolved_root(path: str | Path | None) -> Path:
-    """``absolute_root`` in a worker thread: asking for the working directory is a call to the system."""
-    return await run_to_completion(lambda: absolute_root(path))

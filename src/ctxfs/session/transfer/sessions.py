@@ -26,10 +26,10 @@ from ctxfs.storage.base import check_name, is_hidden
 from ctxfs.storage.local import MAX_DEPTH
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.port import FileSystem, OsFileSystem
-from ctxfs.storage.roots import resolved_root
+from ctxfs.storage.roots import absolute_root
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threaded import ThreadedStore
-from ctxfs.storage.threads import result_of, uninterrupted
+from ctxfs.storage.threads import result_of, run_to_completion, uninterrupted
 from ctxfs.storage.urls import STORE_IS_ROOT_PATH, resolved_stores
 
 MAX_BYTES = 16 << 30
@@ -76,7 +76,7 @@ async def export_session(
     ``CorruptJournal`` (it is lost: opening the session for writing rebuilds it) and ``WriteFailed``; then no file is
     left behind.
     """
-    target = await resolved_root(file)
+    target = await run_to_completion(lambda: absolute_root(file))
     port: FileSystem = fs if fs is not None else OsFileSystem()
     stores = await resolved_stores(root_path, fs=fs)
     source = ThreadedStore(stores.store(check_session_id(session_id)))
@@ -166,7 +166,7 @@ async def import_session(
     Raises ``SessionExists`` (give it another ``session_id``), ``ArchiveError`` (``ArchiveDamaged``, ``ArchiveUnsafe``,
     ``ArchiveTooLarge``), ``ConfigError`` and ``WriteFailed``; then nothing is left behind.
     """
-    archive = await resolved_root(file)
+    archive = await run_to_completion(lambda: absolute_root(file))
     stores = await resolved_stores(root_path, fs=fs)
     source = await result_of(lambda: ArchiveReader.open(archive, max_bytes, max_files))
     try:
