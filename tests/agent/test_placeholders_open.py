@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -389,3 +390,48 @@ async def test_tools_that_are_set_after_a_session_was_resumed_count_for_what_is_
         found = [call for _, text in contents(dict(await context.request())) if (call := call_in(text)) is not None]
     assert found
     assert all(Path(call[1]["path"]).is_absolute() is theirs for call in found)
+
+
+@pytest.mark.parametrize("steps", range(8))
+@pytest.mark.parametrize("doing", ["opens", "adds"])
+async def test_tools_that_are_set_while_another_task_is_in_the_middle_of_a_call_count_for_what_is_there(
+    doing: str, steps: int, tmp_path: Path
+) -> None:
+    def new() -> Context:
+        fs = ContextFileSystem("s", root_path=tmp_path, layout=replace(ENVELOPE, compress_from_chars=0))
+        made = Context(fs=fs, window=14_000, preview_above_tokens=None)
+        made.tools = [definition_of(Read)]
+        return made
+
+    async def add(first: int, last: int) -> None:
+        await context.add({"role": "user", "content": "go"})
+        for n in range(first, last):
+            call: Any = {"type": "tool_use", "id": f"call_{n}", "name": "run_tests", "input": {}}
+            result = {"type": "tool_result", "tool_use_id": f"call_{n}", "content": content(n) * 4}
+            await context.add({"role": "assistant", "content": [call]}, {"role": "user", "content": [result]})
+        await context.add({"role": "assistant", "content": "done"})
+
+    async def set_tools() -> None:
+        while not context.fs.is_open:
+            await anyio.lowlevel.checkpoint()
+        for _ in range(steps):
+            await anyio.lowlevel.checkpoint()
+        context.tools = [definition_of(read_tool(context.fs))]
+
+    context = new()
+    async with context:
+        await add(1, 4)
+        if doing == "opens":
+            await context.close()
+            context = new()
+        async with anyio.create_task_group() as group:
+            if doing == "opens":
+                group.start_soon(context.open)
+            else:
+                group.start_soon(add, 4, 6)
+            group.start_soon(set_tools)
+        await context.add({"role": "user", "content": "and?"})
+        found = [call for _, text in contents(dict(await context.request())) if (call := call_in(text)) is not None]
+        await context.close()
+    assert found
+    assert not any(Path(call[1]["path"]).is_absolute() for call in found), "a short name, for the Read of ctxfs"

@@ -246,7 +246,8 @@ class Context:
         not counted: see ``overhead_tokens``. ``ctxfs.tools.read_tool`` opens all that was evicted. A ``Read`` of your
         own opens it too if the session is in a directory and not compressed (``layout=TEXT``): placeholders then name
         paths. With neither of them nothing new is evicted by price or by ``keep_recent``, only what must leave to fit
-        the window, and both are logged. Setting raises ``ConfigError`` if they are not JSON.
+        the window, and both are logged. They count from the next call of a method on, also where another task is in the
+        middle of one. Setting raises ``ConfigError`` if they are not JSON.
         """
         return None if self._requests.tools is None else self._requests.tools.tools
 

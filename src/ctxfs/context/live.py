@@ -56,7 +56,8 @@ class LiveTranscript:
         self.fs = fs
         self.notices = Notices(fs, settings.on_event)
         self.lock = LoopLock()
-        self._readers = ASSUMED
+        self._readers = ASSUMED  # of the requests
+        self._described_for = ASSUMED  # whom the placeholders of the transcript are for
         self._knows_tools = False  # no request has named its tools so far
         self._settings = settings
         self._agrees = True  # with the session: no change was cut in the middle
@@ -95,14 +96,15 @@ class LiveTranscript:
         return self._readers.why_not(has_files=Path(self.fs.base).is_absolute(), compresses=compresses)
 
     def read_with(self, readers: Readers) -> None:
-        """Placeholders are for these tools from now on, also those that were written for what is there already."""
-        if readers == self._readers:
-            return
+        """Placeholders are for these tools from the next change on, also those of what is there already.
+
+        At any time: another task may be opening the session, or in the middle of a change.
+        """
         self._readers = readers
-        self._slot = None
-        if self.is_open:
-            self.rules = self._rules(self.rules.counter)
-            self._agrees = self._agrees and not self.transcript.items
+
+    @property
+    def _is_current(self) -> bool:
+        return self._agrees and self._described_for == self._readers
 
     def _rules(self, counter: TokenCounter) -> EntryRules:
         readers = self._readers if self.why_unread is None else self._readers.without_files()
@@ -149,7 +151,7 @@ class LiveTranscript:
         async with self.lock:
             if not self.is_open:
                 raise SessionClosed(f"session {self.fs.session_id} is not open: `async with` it, or call open()")
-            if not self._agrees:
+            if not self._is_current:
                 await self.settle()
             self._agrees = False
             try:
@@ -161,12 +163,13 @@ class LiveTranscript:
 
     @uninterrupted
     async def settle(self) -> None:
-        """If the last change was cut in the middle, hold what the session holds, and what is not recorded yet.
+        """If a change was cut in the middle, or the tools are others, hold what is recorded and what is not yet.
 
         Raises what ``SessionWriter.settle`` raises.
         """
-        if self._agrees:
+        if self._is_current:
             return
+        self._agrees = False
         await self.fs.writer.settle()
         before = self.transcript
         pending = self.pending
@@ -185,6 +188,7 @@ class LiveTranscript:
 
     async def take_in(self, items: Sequence[ContextItem], counter: TokenCounter) -> None:
         """Hold the session's ``items``, in a worker thread."""
+        self._described_for = self._readers
         self.rules = self._rules(counter)
         await run_to_completion(lambda: self._resumed(items))
 
