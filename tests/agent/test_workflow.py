@@ -271,7 +271,7 @@ async def test_cancelled_tools_leave_a_valid_transcript_and_keep_what_had_finish
         done, interrupted = [i.message for i in agent.context.items if i.item_type == "tool_result"]
         assert done.content == big("a")
         assert interrupted.is_error  # type: ignore[union-attr]
-        assert "interrupted" in interrupted.content
+        assert "It may have run" in interrupted.content
         assert await agent.query("go on") == "done"
     for request in model.requests:
         check(request)
@@ -305,6 +305,29 @@ async def test_closing_an_agent_ends_its_query_and_the_calls_are_answered_when_t
         assert await again.query("go on") == "done"
     check(resumed.requests[0])
     assert '"content": "ok"' in json.dumps(resumed.requests[0])  # the tool had ended after the close
+
+
+async def test_an_agent_that_closes_asks_its_model_no_more(tmp_path: Path) -> None:
+    waiting, ended = Waiting(), anyio.Event()
+
+    async def on_close(_: ContextFileSystem) -> None:
+        waiting.go_on.set()
+        await ended.wait()
+
+    async def query() -> None:
+        try:
+            with pytest.raises(SessionClosed, match="while the query ran"):
+                await agent.query("first")
+        finally:
+            ended.set()
+
+    agent = agent_with(tmp_path, [[ToolCall("wait", {})], "done"], tools=[waiting.tool], on_close=on_close)
+    async with anyio.create_task_group() as group:
+        group.start_soon(query)
+        await waiting.started.wait()
+        await agent.close()
+    async with Context(agent.session_id, root_path=tmp_path) as left:
+        assert str(left.items[-1].message.content) == "ok"
 
 
 async def test_closing_an_agent_records_the_calls_that_have_ended(tmp_path: Path) -> None:
@@ -519,11 +542,44 @@ async def test_a_result_that_was_being_redacted_when_the_query_was_cancelled_is_
         assert await agent.query("again") == "done"
 
 
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_result_that_is_being_redacted_when_the_agent_closes_is_waited_for(
+    hangs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = anyio.Event(), anyio.Event()
+
+    async def redact(call: ToolCall, content: object) -> str:
+        begun.set()
+        await go_on.wait()
+        return str(content).replace(SECRET, "…")
+
+    async def query() -> None:
+        with pytest.raises(SessionClosed):
+            await agent.query("go")
+
+    if hangs:
+        monkeypatch.setattr("ctxfs.agent.runner._REDACT_S", 0.01)
+    agent = paying(redact, tmp_path)
+    async with anyio.create_task_group() as group:
+        group.start_soon(query)
+        await begun.wait()
+        if hangs:
+            await agent.close()
+        else:
+            group.start_soon(agent.close)
+            await anyio.wait_all_tasks_blocked()
+        go_on.set()
+    async with Context(agent.session_id, root_path=tmp_path) as left:
+        result = str(left.items[-1].message.content)
+        assert ("has ended, but its result is not available" in result) if hangs else (result == "paid with …")
+    assert is_clean(agent, tmp_path)
+
+
 @pytest.mark.parametrize("then", ["hangs", "fails"])
 async def test_a_result_that_cannot_be_redacted_after_a_cancellation_says_that_its_call_ended(
     then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("ctxfs.agent.runner._REDACT_AGAIN_S", 0.01)
+    monkeypatch.setattr("ctxfs.agent.runner._REDACT_S", 0.01)
     begun: list[object] = []
 
     async def redact(call: ToolCall, content: object) -> str:
@@ -635,7 +691,7 @@ async def test_a_result_whose_redaction_hangs_costs_no_other_one(
             await anyio.sleep_forever()
         return f"redacted {content}"
 
-    monkeypatch.setattr("ctxfs.agent.runner._REDACT_AGAIN_S", 0.01)
+    monkeypatch.setattr("ctxfs.agent.runner._REDACT_S", 0.01)
     calls = [ToolCall("pay", {"invoice": number}, id=f"id_{number}") for number in "12"]
     config = AgentConfig(tools=[pay], offload_root_path=tmp_path, redact=redact)
     async with Agent(ScriptedModel([calls, "done"]), config) as agent:

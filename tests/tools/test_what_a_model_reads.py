@@ -114,5 +114,5 @@ async def test_a_content_that_is_missing_or_damaged_is_to_be_fetched_again(
         for name, arguments in (("Read", {"file_path": path}), ("context_read", {"ref": "call_1"})):
             said = await answer(fs, reads, name, dict(arguments))
             assert re.match(r"The stored content cannot be read: its file \S+ is (missing|damaged)", said)
-            assert said.endswith(". Call the tool that gave it again if you need it.")
+            assert said.endswith(". Call the tool that gave it again only if it changes nothing.")
             assert not FOR_DEVELOPERS.search(said)

@@ -16,6 +16,7 @@ from ctxfs.agent.replies import is_final, started, whole
 from ctxfs.agent.runner import ToolRunner
 from ctxfs.agent.telemetry.telemetry import SessionTelemetry
 from ctxfs.context.context import Context
+from ctxfs.context.repair import MAY_HAVE_RUN
 from ctxfs.context.settings import preview_rule
 from ctxfs.errors import (
     AgentBusy,
@@ -47,14 +48,7 @@ from ctxfs.tools.materialization import Materialize, Materializer
 if TYPE_CHECKING:
     from ctxfs.tools.recall.archive import PastSession
 
-_INTERRUPTED = ToolResult(
-    "This call was interrupted before it had a result. Call the tool again if you still need it.", is_error=True
-)
-_UNKNOWN = ToolResult(
-    "This call was interrupted before it had a result. It may have run: if the tool changes something, check whether "
-    "it did before you call it again.",
-    is_error=True,
-)
+_INTERRUPTED = ToolResult(f"This call was interrupted before it had a result. {MAY_HAVE_RUN}", is_error=True)
 _CUT = "Your reply was cut by its token limit, so this call was not run. Make smaller calls, one at a time."
 _MAX_REFUSALS = 8
 """How often one prompt is made smaller because the provider refused it as too long."""
@@ -62,6 +56,8 @@ _STATUS = "[The state of your context, for your information; nobody wrote this.]
 _STATUS_MORE_TOKENS = 80
 """How many tokens a status may exceed its limit by, for its heading, its first line, and the mark where it was cut."""
 
+_Answered = tuple[str, Sequence[ToolCall]]
+"""The id of a reply, and its calls."""
 
 _SETTINGS = {each.name: f"write Agent(llm, AgentConfig({each.name}=...))" for each in fields(AgentConfig)}
 
@@ -90,8 +86,8 @@ class Agent:
         self._config = config
         self._schema_tokens = 0
         self._events: list[AgentEvent] = []
-        self._results: dict[str, ToolResult] = {}  # of the last reply's calls, by their ids
-        self._results_of: tuple[str, Sequence[ToolCall]] | None = None  # that reply: ids of calls may come again
+        # By the ids of calls, and of which reply: those ids may come again.
+        self._results: tuple[_Answered | None, dict[str, ToolResult]] = (None, {})
         self._answering = LoopLock()
         self._busy = False
         self._opened = False
@@ -182,7 +178,7 @@ class Agent:
         self._schema_tokens = self._context.counter.count("".join(schemas))
         if self._config.reads_itself:
             check_readable(self._context.items, self.session_id)
-        await self._add_results(otherwise=_UNKNOWN)
+        await self._add_results()
         if self._config.system_prompt is not None:
             await self._context.set_system_prompt(self._config.system_prompt)
 
@@ -200,6 +196,7 @@ class Agent:
         self._opened = False
         try:
             if opened and self._busy:  # who opens the session next must know which calls have ended
+                await self._runner.redacted()
                 with suppress(SessionClosed):
                     await self._add_results(otherwise=None)
             elif opened:
@@ -284,6 +281,8 @@ class Agent:
         """Ask the model, record its reply, run the tools that it calls; again until it calls none."""
         turns = 0
         while self._config.max_turns is None or turns < self._config.max_turns:
+            if not self._opened:
+                raise SessionClosed(f"session {self.session_id} was closed while the query ran")
             turns += 1
             reply: Reply | None = None
             async with aclosing(self._ask()) as deltas:
@@ -372,7 +371,6 @@ class Agent:
         It is durable before an answer is returned, and before a tool runs that changes something. Raises ``Unrecorded``
         or ``OutcomeUnknown`` otherwise.
         """
-        self._results = {}
         await self._context.add(reply.message, usage=reply.usage, model=reply.model, durable=False)
         calls = self._context.open_calls
         runs = () if reply.stop_reason in CUT or self._config.one_commit_a_turn else calls
@@ -414,11 +412,12 @@ class Agent:
         """
         fs = self._context.fs
         reply_id = self._context.items[-1].id
-        self._results_of = (reply_id, calls)
+        results: dict[str, ToolResult] = {}
+        self._results = ((reply_id, calls), results)
         at = RunningCall(call_id="", session_id=fs.session_id, reply_id=reply_id, epoch=fs.writer.epoch)
-        await self._runner.run(calls, self._results, at=at)
+        await self._runner.run(calls, results, at=at)
         await self._add_results(durable=False)  # the eviction's commit has them
-        return [self._results[call.id] for call in calls]
+        return [results[call.id] for call in calls]
 
     @uninterrupted
     async def _add_results(self, *, otherwise: ToolResult | None = _INTERRUPTED, durable: bool = True) -> None:
@@ -430,7 +429,9 @@ class Agent:
             calls = self._context.open_calls
             if not calls:
                 return
-            results = self._results if self._results_of == self._last_reply() else {}
+            of, results = self._results
+            if of != self._last_reply():
+                results = {}
             found = [(call, results.get(call.id, otherwise)) for call in calls]
             answered = [(call, result) for call, result in found if result is not None]
             if not answered:
@@ -442,8 +443,7 @@ class Agent:
                 durable=durable,
             )
 
-    def _last_reply(self) -> tuple[str, Sequence[ToolCall]] | None:
-        """The id of the last reply, and its calls."""
+    def _last_reply(self) -> _Answered | None:
         for item in reversed(self._context.items):
             if isinstance(item.message, AssistantMessage):
                 return item.id, item.message.tool_calls

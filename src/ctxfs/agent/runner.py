@@ -21,8 +21,10 @@ _log = logging.getLogger("ctxfs.agent")
 
 _CANCELLED = "CancelledError: something that the tool waited for was cancelled"
 
-_REDACT_AGAIN_S = 5.0
-"""For how long a query that is cancelled waits for what was being redacted: a callback may wait for a server."""
+_REDACT_S = 5.0
+"""For how long a query that is cancelled, or an agent that closes, waits for redact: it may wait for a server."""
+
+_ASK_S = 0.01
 
 
 class ToolRunner:
@@ -43,6 +45,7 @@ class ToolRunner:
         self._approve = approve
         self._redact = redact
         self._telemetry = telemetry
+        self._unredacted: dict[str, ToolResult] = {}  # by the ids of calls: their tools have ended
 
     def changes(self, calls: Sequence[ToolCall]) -> bool:
         """Whether one of the calls may change something, so that it must be recorded before it runs."""
@@ -58,61 +61,59 @@ class ToolRunner:
         raises, the other calls are cancelled, and its error is raised. After an exit or an interrupt, nothing
         that ``redact`` does meanwhile is raised in its place.
         """
-        unredacted: dict[str, ToolResult] = {}
+        self._unredacted = {}
         try:
             async with TaskGroup() as group:
                 for call in calls:
-                    group.start_soon(self._run, call, replace(at, call_id=call.id), results, unredacted)
+                    group.start_soon(self._run, call, replace(at, call_id=call.id), results)
         except BaseException as first:
             try:
-                await self._redact_rest(calls, results, unredacted)
+                await self._redact_rest(calls, results)
             except BaseException:  # another exit, or the task is cancelled
                 if isinstance(first, (Exception, anyio.get_cancelled_exc_class())):
                     raise
             raise
+        finally:
+            self._unredacted = {}
+
+    async def redacted(self) -> None:
+        """Wait until no result is being redacted, for a few seconds at most: until then none is in the results."""
+        with anyio.move_on_after(_REDACT_S):
+            while self._unredacted:  # noqa: ASYNC110 - the loop that would set an event may have ended
+                await anyio.sleep(_ASK_S)
 
     @uninterrupted
-    async def _redact_rest(
-        self, calls: Sequence[ToolCall], results: dict[str, ToolResult], unredacted: dict[str, ToolResult]
-    ) -> None:
+    async def _redact_rest(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> None:
         """Redact again what was cut in the middle of it: its tool has run, and would be run again without a result.
 
         All of them at once: one that hangs costs no other its time.
         """
-        rest = [call for call in calls if call.id in unredacted]
+        rest = [call for call in calls if call.id in self._unredacted]
         if not rest:
             return
         try:
-            with anyio.move_on_after(_REDACT_AGAIN_S):
+            with anyio.move_on_after(_REDACT_S):
                 async with TaskGroup() as group:
                     for call in rest:
-                        group.start_soon(self._redact_again, call, results, unredacted)
+                        group.start_soon(self._redact_again, call, results)
         finally:
             for call in rest:
-                if call.id in unredacted:
+                if call.id in self._unredacted:
                     text = "the result of call %s of the tool %s is lost: redact did not end"
                     _log.warning(text, quoted(call.id), quoted(call.name))
 
-    async def _redact_again(
-        self, call: ToolCall, results: dict[str, ToolResult], unredacted: dict[str, ToolResult]
-    ) -> None:
+    async def _redact_again(self, call: ToolCall, results: dict[str, ToolResult]) -> None:
         """Redact one result again; a failure costs this result and nothing else."""
         try:
-            results[call.id] = await self._redacted(call, unredacted[call.id])
+            results[call.id] = await self._redacted(call, self._unredacted[call.id])
         except (Exception, asyncio.CancelledError) as error:  # what interrupted the calls is raised
             if not isinstance(error, Exception) and not is_own_cancellation(error):
                 raise
             text = "the result of call %s of the tool %s is lost: redact raised %s"
             _log.warning(text, quoted(call.id), quoted(call.name), type(error).__name__)
-        del unredacted[call.id]
+        del self._unredacted[call.id]
 
-    async def _run(
-        self,
-        call: ToolCall,
-        running: RunningCall,
-        results: dict[str, ToolResult],
-        unredacted: dict[str, ToolResult],
-    ) -> None:
+    async def _run(self, call: ToolCall, running: RunningCall, results: dict[str, ToolResult]) -> None:
         """Run one call. From the end of its tool on, ``results`` says so: what it did must not be done again."""
 
         async def result() -> ToolResult:
@@ -122,13 +123,13 @@ class ToolRunner:
                 results[call.id] = outcome
                 return outcome
             results[call.id] = _NOT_REDACTED if refusal is None else _REFUSAL_NOT_REDACTED
-            unredacted[call.id] = outcome
+            self._unredacted[call.id] = outcome
             try:
                 results[call.id] = await self._redacted(call, outcome)
             except (Exception, SystemExit):  # redact would do the same again
-                del unredacted[call.id]
+                del self._unredacted[call.id]
                 raise
-            del unredacted[call.id]
+            del self._unredacted[call.id]
             return results[call.id]
 
         _log.debug("call %s of the tool %s begins", quoted(call.id), quoted(call.name))

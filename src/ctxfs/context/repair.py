@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ctxfs.messages.incoming import Incoming, new_item
 from ctxfs.messages.items import ContextItem
@@ -10,9 +11,8 @@ from ctxfs.messages.names import NameAllocator
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.losses import losses_in
 
-_LOST_RESULT = (
-    "The result of this call was lost: the session's journal was damaged. Call the tool again if you need it."
-)
+MAY_HAVE_RUN: Final = "It may have run: if the tool changes something, check whether it did before you call it again."
+_LOST_RESULT = f"The result of this call was lost: the session's journal was damaged. {MAY_HAVE_RUN}"
 
 _LOST_BEGINNING = "(What was said before is lost: the session's journal was damaged.)"
 

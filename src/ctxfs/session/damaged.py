@@ -26,7 +26,7 @@ _KINDS = {
     ItemType.COMPACTION_SUMMARY: "summary",
     ItemType.TOOL_INPUT: "call",
 }
-_AGAIN = {ItemType.TOOL_RESULT: "; call the tool again if you need it"}
+_AGAIN = {ItemType.TOOL_RESULT: "; call the tool again only if it changes nothing"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from ctxfs.tools.decorator import FunctionTool, tool
 
 P = ParamSpec("P")
 
-_CALL_AGAIN = "Call the tool that gave it again if you need it."
+_CALL_AGAIN = "Call the tool that gave it again only if it changes nothing."
 
 
 def reading_tool(
