@@ -25,6 +25,7 @@ from ctxfs.tools.retrieval import retrieval_tools
         ([], False),
         ([{"name": "log"}], True),
         ([{"type": "function", "function": {"name": "log"}}], True),
+        ([{"functionDeclarations": [{"name": "log"}, {"name": "Read"}]}], False),
     ],
 )
 def test_tools_that_cannot_open_placeholders_are_warned_of(
@@ -41,10 +42,12 @@ def definition_of(made: Tool, form: str) -> dict[str, Any]:
     schema = dict(made.input_schema)
     if form == "chat":
         return {"type": "function", "function": {"name": made.name, "description": made.description}}
+    if form == "gemini":
+        return {"functionDeclarations": [{"name": made.name, "description": made.description}]}
     return {"name": made.name, "description": made.description, "input_schema": schema}
 
 
-@pytest.mark.parametrize("form", ["messages", "chat"])
+@pytest.mark.parametrize("form", ["messages", "chat", "gemini"])
 def test_the_tools_of_ctxfs_are_known_by_what_they_are(tmp_path: Path, form: str) -> None:
     fs = ContextFileSystem("one", root_path=tmp_path)
     ours = [definition_of(made, form) for made in (read_tool(fs), *retrieval_tools(fs))]

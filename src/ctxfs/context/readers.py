@@ -1,10 +1,11 @@
 """With which tools of the requests a model reads what was evicted. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ctxfs.eviction.placeholder.text import READ_TOOL, reading_tools
+from ctxfs.messages.wire_names import named_definitions
 from ctxfs.tools.base import READING_DESCRIPTIONS
 
 
@@ -50,19 +51,12 @@ ASSUMED: Final = Readers(names=(READ_TOOL,), reader=READ_TOOL, is_ours=True)
 
 def readers_in(tools: Sequence[Mapping[str, Any]]) -> Readers:
     """Find them in the definitions of a request's tools, by what they are: a user's tool may have any name."""
-    definitions = list(_inner(tools))
-    ours = [str(one["name"]) for one in definitions if str(one.get("description")) in READING_DESCRIPTIONS]
-    reads = READ_TOOL in [one["name"] for one in definitions]
-    is_ours = READ_TOOL in ours
-    names = reading_tools([*ours, *[READ_TOOL] * (reads and not is_ours)])
-    return Readers(names=names, reader=READ_TOOL if reads else None, is_ours=is_ours or not reads)
-
-
-def _inner(tools: Sequence[object]) -> Iterator[Mapping[str, Any]]:
-    """Yield the part of each definition that has its name, as any of the three APIs has it; others have none."""
-    for tool in tools:
-        if isinstance(tool, Mapping):
-            function = tool.get("function")
-            inner = function if isinstance(function, Mapping) else tool
-            if "name" in inner:
-                yield inner
+    reading: list[str] = []
+    others: list[str] = []
+    for one in named_definitions(tools):
+        is_known = str(one.get("description")) in READING_DESCRIPTIONS
+        (reading if is_known else others).append(one["name"])
+    is_ours = READ_TOOL in reading
+    if not is_ours and READ_TOOL in others:  # the user's own, which opens files by their path
+        return Readers(names=reading_tools([*reading, READ_TOOL]), reader=READ_TOOL, is_ours=False)
+    return Readers(names=reading_tools(reading), reader=READ_TOOL if is_ours else None, is_ours=True)

@@ -6,7 +6,7 @@ And the options of a request that name tools or need them. Pure.
 import hashlib
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,21 +121,23 @@ def with_own_names(reply: Reply, tools: Iterable[ToolSchema], limits: WireLimits
 
 def tool_names(definitions: Iterable[Any]) -> list[str]:
     """The names in the definitions of tools, in the form of any of the APIs; what has no name is left out."""
-    names: list[str] = []
+    return [named["name"] for named in named_definitions(definitions)]
+
+
+def named_definitions(definitions: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the part of each tool's definition that has its name and description; what has no name is left out."""
     for definition in definitions:
         if not isinstance(definition, Mapping):
             continue
         # Gemini's declarations are in one definition; Codex sends the tools of an MCP server in one, a "namespace".
         inner = definition.get("functionDeclarations", definition.get("tools"))
         if isinstance(inner, list):
-            names += tool_names(inner)
+            yield from named_definitions(inner)
             continue
         function = definition.get("function")
         named = function if isinstance(function, Mapping) else definition
-        name = named.get("name")
-        if isinstance(name, str):
-            names.append(name)
-    return names
+        if isinstance(named.get("name"), str):
+            yield named
 
 
 def with_options(
