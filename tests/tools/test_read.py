@@ -268,6 +268,12 @@ class SwappedAfterTheLook(OsFileSystem):
         return super().open_read(dir_fd, name)
 
 
+async def test_a_file_is_found_under_whichever_root_has_it(fs: ContextFileSystem, project: Path) -> None:
+    tool = read_tool(fs, roots=[project / "gone", project / "src", project])
+    assert text(await read(tool, "a.txt")) == text(await read(tool, project / "a.txt")) == "1\tone\n2\ttwo\n3\tthree"
+    assert text(await read(tool, "b.txt")) == "1\tcaf\ufffd"
+
+
 @pytest.mark.parametrize(
     ("swap", "reason"),
     [

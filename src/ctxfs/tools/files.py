@@ -5,8 +5,8 @@ following links, so that nothing can be swapped in between.
 """
 
 import base64
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,9 +67,9 @@ class Roots:
 
     @contextmanager
     def _open(self, path: str) -> Iterator[int]:
-        root, parts = self._locate(path)
         fds: list[int] = []
         try:
+            root, parts = self._locate(path)
             fds.append(self._fs.open_root(root))
             for part in parts[:-1]:
                 fds.append(self._fs.open_dir(fds[-1], part))
@@ -97,16 +97,14 @@ class Roots:
         if "\0" in path or not path:
             raise self._unknown(path)
         try:
-            roots = [root.resolve(strict=True) for root in self._roots]
             asked = Path(path).expanduser()
-            candidates = [asked] if asked.is_absolute() else [root / asked for root in roots]
-            for candidate in candidates:
-                resolved = candidate.resolve(strict=True)
-                inside = [root for root in roots if resolved.is_relative_to(root)]
-                if inside and not self._is_a_sessions(resolved):
-                    return inside[0], resolved.relative_to(inside[0]).parts
-        except (OSError, RuntimeError, ValueError) as error:
+        except RuntimeError as error:  # nobody's home
             raise self._unknown(path) from error
+        roots = _existing(self._roots)
+        for resolved in _existing([root / asked for root in roots]):  # an absolute path is the same under each
+            inside = [root for root in roots if resolved.is_relative_to(root)]
+            if inside and not self._is_a_sessions(resolved):
+                return inside[0], resolved.relative_to(inside[0]).parts
         raise self._unknown(path)
 
     def _is_a_sessions(self, resolved: Path) -> bool:
@@ -123,7 +121,10 @@ class Roots:
         return ToolError(f"no file {quoted(path)}: you may read what this session stored, and {allowed}")
 
     def _directory_message(self, path: str, dir_fd: int) -> str:
-        names = sorted(name + "/" * (kind is FileKind.DIRECTORY) for name, kind in self._fs.list_dir(dir_fd))
+        names: list[str] = []
+        for name, kind in self._fs.list_dir(dir_fd):
+            names.append(f"{name}/" if kind is FileKind.DIRECTORY else name)
+        names.sort()
         listed = ", ".join(names[:_LISTED_NAMES]) + (", …" if len(names) > _LISTED_NAMES else "")
         return f"{path} is a directory, read one of its {len(names)} files: {listed or '(it is empty)'}"
 
@@ -147,20 +148,28 @@ class Roots:
         decoder = Utf8Decoder("replace")
         to_skip = first - 1
         ends = 0
-        size = 0
         last = b""
         for block in self._blocks(fd):
-            size += len(block)
             last = block
             if ends < to_skip:
                 found, block = _after_lines(block, to_skip - ends)  # noqa: PLW2901 - its rest is what counts
                 ends += found
             if ends >= to_skip and cutter.feed(decoder.decode(block)):
                 return FilePage(lines=cutter.finish())
-        before = to_skip if ends >= to_skip else ends + (size > 0 and not last.endswith(b"\n"))
+        if ends < to_skip:  # there is no line ``first``; the last one may have no end
+            return FilePage(total_lines=ends + 1 if last and not last.endswith(b"\n") else ends)
         cutter.feed(decoder.decode(b"", final=True))
         lines = cutter.finish()
-        return FilePage(lines=lines, total_lines=before + len(lines))
+        return FilePage(lines=lines, total_lines=to_skip + len(lines))
+
+
+def _existing(paths: Iterable[Path]) -> list[Path]:
+    """Those of ``paths`` that exist, resolved."""
+    found: list[Path] = []
+    for path in paths:
+        with suppress(OSError, RuntimeError, ValueError):  # it is gone, or its links lead in a circle
+            found.append(path.resolve(strict=True))
+    return found
 
 
 def _not_shown(path: str, reason: str) -> ToolError:
