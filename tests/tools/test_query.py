@@ -34,6 +34,13 @@ def refusal(sql: str, text: str = TEXT, *, clock: Callable[[], float] = stands_s
     return str(error.value)
 
 
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 CELLS = st.one_of(st.none(), st.integers(-(2**62), 2**62), st.text(st.characters(codec="utf-8"), max_size=8))
 RECORDS = st.lists(st.fixed_dictionaries({"key": st.integers(0, 5), "cell": CELLS}), min_size=1, max_size=30)
 
@@ -109,7 +116,11 @@ def test_nothing_but_reading_is_allowed(sql: str) -> None:
         ("SELECT 1", 'a,b\n1,"x"y\n', "as CSV it is wrong"),
         ("SELECT 1", json.dumps([{"x": "a" * 70_000}]), "larger than 65,536 bytes"),
         ("SELECT 1", json.dumps([{f"c{n}": n for n in range(600)}]), "more than 500 columns"),
+        ("SELECT 1", ",".join(f"c{n}" for n in range(2_500)) + "\n" + "1," * 2_499, "more than 500 columns"),
+        ("SELECT 1", json.dumps([{"n" * 300 + str(n): n for n in range(400)}]), "names of the columns"),
+        ("SELECT 1", json.dumps([{"a": nested(300)}]), "nested too deeply"),
         (f"SELECT name LIKE '{'a' * 2_000}' FROM rows", TEXT, "user-defined function raised exception"),
+        (f"SELECT name LIKE '{'a' * 2_000}' ESCAPE '+' FROM rows", TEXT, "pattern too complex"),
     ],
 )
 def test_what_is_wrong_is_said(sql: str, text: str, said: str) -> None:

@@ -79,9 +79,13 @@ class Table:
                 row.append(cell)
             else:
                 row[place] = cell
+        self.check_columns()
+        self.rows.append(row)
+
+    def check_columns(self) -> None:
+        """Raise ``ToolError`` if there are too many columns."""
         if len(self.columns) > MAX_COLUMNS:
             raise ToolError(f"this content has more than {MAX_COLUMNS} columns: read it by lines or by a path")
-        self.rows.append(row)
 
 
 def tables_of(text: str, check: Callable[[], None] = checkpoint) -> list[Table]:
@@ -91,7 +95,8 @@ def tables_of(text: str, check: Callable[[], None] = checkpoint) -> list[Table]:
     then, and may raise.
 
     Raises:
-        ToolError: the content has no rows.
+        ToolError: the content has no rows, or more columns than a table may have.
+        ValueError: a value is nested too deeply.
 
     """
     try:
@@ -166,6 +171,7 @@ def _csv(text: str) -> Table:
     table = Table("rows")
     for name in header:
         table.columns[_free(name or "column", table.columns)] = len(table.columns)
+        table.check_columns()
     table.rows = [[_number(cell) for cell in line] for line in lines]
     return table
 
@@ -206,14 +212,21 @@ class Question:
             ToolError: what is wrong with the question, or the content; it names the tables and columns.
 
         """
-        tables = tables_of(text, self._check)
+        try:
+            tables = tables_of(text, self._check)
+        except (ValueError, RecursionError) as error:
+            raise ToolError("a value in this content is nested too deeply for a question: read it by a path") from error
         with closing(sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)) as database:
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
+            database.setlimit(
+                sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, _MAX_PATTERN_CHARS
+            )  # LIKE ... ESCAPE is SQLite's
             # So what is sorted takes little memory; the file has no name, and goes with the database.
             database.execute("PRAGMA temp_store = FILE")
             named: dict[str, list[str]] = {}
             for table in tables:
-                self._load(database, table, named)
+                name = _free(table.name or "rows", named)
+                named[name] = self._load(database, name, table)
             self._lock(database)
             try:
                 cursor = database.execute(self._sql)
@@ -225,15 +238,17 @@ class Question:
             self._check_quoted(named, {column[0] for column in cursor.description})
             return [column[0] for column in cursor.description], found[:max_rows], len(found) > max_rows
 
-    def _load(self, database: sqlite3.Connection, table: Table, named: dict[str, list[str]]) -> None:
-        name = _free(table.name or "rows", named)
-        columns: dict[str, int] = {}
+    def _load(self, database: sqlite3.Connection, name: str, table: Table) -> list[str]:
+        """Make the table ``name``; return its columns, by the names that a question may use."""
+        free: dict[str, int] = {}
         for column in table.columns:
-            columns[_free(column or "column", columns)] = len(columns)
-        named[name] = list(columns) or ["value"]
-        listed = ", ".join(_quoted(column) for column in named[name])
-        width = len(named[name])
-        database.execute(f"CREATE TABLE {_quoted(name)} ({listed})")
+            free[_free(column or "column", free)] = len(free)
+        columns = list(free) or ["value"]
+        width = len(columns)
+        try:
+            database.execute(f"CREATE TABLE {_quoted(name)} ({', '.join(map(_quoted, columns))})")
+        except sqlite3.DataError as error:  # SQLite keeps this statement, which the limit on values bounds, too
+            raise ToolError("the names of the columns of this content are too long: search it") from error
         insert = f"INSERT INTO {_quoted(name)} VALUES ({', '.join('?' * width)})"  # noqa: S608 - quoted
         database.execute("BEGIN")
         for start in range(0, len(table.rows), _ROWS_AT_ONCE):
@@ -244,6 +259,7 @@ class Question:
             except sqlite3.DataError as error:  # the limit on values
                 raise ToolError(f"a value is larger than {_MAX_VALUE_BYTES:,} bytes: search this content") from error
         database.execute("COMMIT")
+        return columns
 
     def _check(self) -> None:
         checkpoint()
@@ -330,25 +346,22 @@ def _replace(value: Any, old: Any, new: Any) -> str | None:
     return str(value).replace(str(old), str(new))
 
 
-def _trim(value: Any, letters: Any) -> str | None:
-    return None if value is None or letters is None else str(value).strip(str(letters)[:_MAX_TRIMMED])
+def _trimming(strip: Callable[[str, str], str]) -> Callable[[Any, Any], str | None]:
+    def trim(value: Any, letters: Any) -> str | None:
+        if value is None or letters is None:
+            return None
+        return strip(str(value), str(letters)[:_MAX_TRIMMED])
 
-
-def _ltrim(value: Any, letters: Any) -> str | None:
-    return None if value is None or letters is None else str(value).lstrip(str(letters)[:_MAX_TRIMMED])
-
-
-def _rtrim(value: Any, letters: Any) -> str | None:
-    return None if value is None or letters is None else str(value).rstrip(str(letters)[:_MAX_TRIMMED])
+    return trim
 
 
 _OWN: Sequence[tuple[str, int, Callable[..., Any]]] = (
     ("like", 2, _like),
     ("instr", 2, _instr),
     ("replace", 3, _replace),
-    ("trim", 2, _trim),
-    ("ltrim", 2, _ltrim),
-    ("rtrim", 2, _rtrim),
+    ("trim", 2, _trimming(str.strip)),
+    ("ltrim", 2, _trimming(str.lstrip)),
+    ("rtrim", 2, _trimming(str.rstrip)),
 )
 """In the place of SQLite's own, whose time is the product of their texts' lengths."""
 
