@@ -175,6 +175,19 @@ async def test_the_conversation_as_it_was(model: Model) -> None:
     assert "[calls 1-2 of 6;" in text
 
 
+async def test_an_item_that_does_not_fit_is_named_all_the_same(tmp_path: Path) -> None:
+    """In the first call: the model reads it with history_read, by its id."""
+    async with Context(session_id="s", root_path=tmp_path) as context:
+        await context.add(UserMessage("0123456789" * 80))
+        shown = await Model(context.fs, max_tokens=200)("history_calls", first=1)
+        assert shown.splitlines() == [
+            "== call 1",
+            "-- msg_001 (user_message)",
+            "…",
+            "[calls 1-1 of 0; history_read shows whole items]",
+        ]
+
+
 async def test_what_the_tools_show_is_not_found_again(context: Context, model: Model) -> None:
     await context.add(reply("h1", "history_search", query="service_2"))
     await context.add(ToolMessage("h1", "history_search", await model("history_search", query="service_2 unheard")))

@@ -35,12 +35,14 @@ async def conversation(session: PastSession, scope: Scope, first: int, last: int
     for call in range(first, last + 1):
         block = await _call(session, call)
         fitting, cost = await run_in_steps(partial(_fitting, block, scope, used))
-        if rows and len(fitting) < len(block):
+        is_whole = len(fitting) == len(block)
+        if rows and not is_whole:
             break
         rows += fitting
         used += cost
         shown_to = call
-        if len(fitting) < len(block):
+        if not is_whole:
+            rows.append("…")
             break
     more = f"; next: first={shown_to + 1}" if shown_to < last else ""
     return ToolResult(
@@ -71,14 +73,14 @@ def _rows(item: PastItem, lines: Sequence[Line]) -> list[str]:
 
 
 def _fitting(rows: list[str], scope: Scope, used_before: int) -> tuple[list[str], int]:
-    """The rows if they fit, else as many as do (at least one) and a mark; and their tokens."""
+    """As many of the rows as fit, at least one; and their tokens."""
     counter = scope.loaded_counter()
     kept: list[str] = []
     used = 0
     for row in rows:
         cost = counter.count(row) + 1
         if kept and used_before + used + cost > scope.max_tokens:
-            return [*kept[: len(rows) - 2], "…"], used
+            break
         kept.append(row)
         used += cost
     return kept, used
