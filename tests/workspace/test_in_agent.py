@@ -73,6 +73,25 @@ async def test_it_decides_in_a_loop_of_your_own_too(tmp_path: Path) -> None:
         assert await context.fs.load("c1") == ROWS
 
 
+async def test_what_is_said_to_be_data_is_stored_with_all_its_digits_and_keys_or_as_the_text_that_it_is(
+    tmp_path: Path,
+) -> None:
+    raw = r'{"a": 0.1000000000000000055, "a": [], "b": {"c": "x: [1, \u00fc\\u]"}, "d": [1e400, "' + "y" * 9_000 + '"]}'
+    lines = [
+        "{", ' "a": 0.1000000000000000055,', ' "a": [],', ' "b": {', r'  "c": "x: [1, ü\\u]"', " },",
+        ' "d": [', "  1e400,", f'  "{"y" * 9_000}"', " ]", "}",
+    ]  # fmt: skip
+    for text, stored, kind in ((raw, "\n".join(lines), "json"), ("no JSON\n" * 900, "no JSON\n" * 900, "text")):
+        offload = ToolResultOffload(threshold_tokens=10, inline_limit_chars=0)
+        async with Context(root_path=tmp_path, eager=offload) as context:
+            call = {"type": "tool_use", "id": "c1", "name": "rows", "input": {}}
+            await context.add({"role": "user", "content": "go"}, {"role": "assistant", "content": [call]})
+            result = {"type": "tool_result", "tool_use_id": "c1", "content": text}
+            (item,) = await context.add({"role": "user", "content": [result]}, data=["c1"])
+            assert f'type="{kind}"' in str(item.message.content)
+            assert await context.fs.load("c1") == stored
+
+
 async def test_a_small_result_stays_and_an_allowed_one_goes(tmp_path: Path) -> None:
     for settings, offloaded in (
         ({"threshold_tokens": None}, False),

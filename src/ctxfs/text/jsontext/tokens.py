@@ -5,6 +5,7 @@ A walk takes ``first``, then by turns the end of the value, which each reader fi
 is or however many entries there are.
 """
 
+import json
 import re
 from json import JSONDecodeError
 
@@ -19,6 +20,9 @@ _SPACE = re.compile(SPACE)
 _STRING_PART = re.compile(possessive(r'[^"\\]++|\\.', "{0,8192}"), re.DOTALL)
 _NO_BRACKETS = re.compile(possessive(rf'[^\[\]{{}}"]|{STRING}', "+"), re.DOTALL)
 _STEP_CHARS = 4_096
+_OPENING = frozenset("[{")
+_CLOSING = frozenset("]}")
+_TOKEN = re.compile(rf'{STRING}|[\[\]{{}},:]|[^\s"\[\]{{}},:]++', re.DOTALL)
 
 
 class JsonTokens:
@@ -44,7 +48,7 @@ class JsonTokens:
 
     def stepped(self, position: int) -> None:
         """Call ``checkpoint`` if ``position`` is a few thousand characters from where that was last done."""
-        if not -_STEP_CHARS < position - self._stepped < _STEP_CHARS:
+        if abs(position - self._stepped) >= _STEP_CHARS:
             self._stepped = position
             checkpoint()
 
@@ -52,7 +56,8 @@ class JsonTokens:
         """Return where the string that starts at ``start`` ends."""
         if self.text[start : start + 1] != '"':
             raise self.fault("expected a string", start)
-        position, after = start, start + 1
+        position = start
+        after = start + 1
         while after > position:
             self.stepped(after)
             position = after
@@ -100,6 +105,42 @@ class JsonTokens:
 def brackets(text: str) -> str:
     """Return the brackets of a text that does not start within a string, in one call: bound the text."""
     return _NO_BRACKETS.sub("", text)
+
+
+def indented(text: str) -> str:
+    """The JSON ``text`` with a line for each value; keys and numbers stay as they are written, equal keys too.
+
+    Only white space between tokens changes, and escaped characters of strings stand as they are, to be found.
+    """
+    parts: list[str] = []
+    depth = 0
+    is_open = False  # whether the last piece opened a container
+    for found in _TOKEN.finditer(text):
+        piece = found[0]
+        if "\\u" in piece:
+            piece = json.dumps(json.loads(piece), ensure_ascii=False)
+        if piece in _CLOSING:
+            depth -= 1
+            if not is_open:
+                parts.append(_line(depth))
+            is_open = False
+            parts.append(piece)
+            continue
+        if is_open:
+            parts.append(_line(depth))
+        is_open = piece in _OPENING
+        parts.append(piece)
+        if is_open:
+            depth += 1
+        elif piece == ",":
+            parts.append(_line(depth))
+        elif piece == ":":
+            parts.append(" ")
+    return "".join(parts)
+
+
+def _line(depth: int) -> str:
+    return "\n" + " " * depth
 
 
 def _closer(opening: str) -> str:

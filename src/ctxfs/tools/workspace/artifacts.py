@@ -4,7 +4,6 @@ Follows "Context Offload：Tool Result 落盘与访问" for the metadata: ``cont
 ``task_id``, ``session_id``, ``tool_name`` and ``action_name``.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -186,9 +185,3 @@ def _type_of(stored: Stored) -> ArtifactType:
 def _text(metadata: Mapping[str, Any], key: str) -> str | None:
     value = metadata.get(key)
     return value if isinstance(value, str) else None
-
-
-def indented(text: str) -> str:
-    """Return JSON with a line for each value, so that reading and searching by lines is of use."""
-    value = json_codec.loads(text.encode("utf-8", "surrogatepass")) if text else None
-    return text if value is None else json.dumps(value, indent=1, ensure_ascii=False)

@@ -16,9 +16,11 @@ from ctxfs.messages.messages import Content, ToolMessage, has_media, text_of
 from ctxfs.messages.readable import readable_text
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.text.jsontext.tokens import indented
+from ctxfs.text.jsontext.validate import is_json
 from ctxfs.tools.base import Tool
 from ctxfs.tools.materialization import utf8_size
-from ctxfs.tools.workspace.artifacts import TOOL_RESULT, ArtifactInfo, ArtifactType, check_whole, indented
+from ctxfs.tools.workspace.artifacts import TOOL_RESULT, ArtifactInfo, ArtifactType, check_whole
 from ctxfs.tools.workspace.knowledge_list import render
 from ctxfs.tools.workspace.offload_op import DEFAULT_THRESHOLD_TOKENS, check_allow_list
 from ctxfs.tools.workspace.service import INLINE_LIMIT_CHARS, KnowledgeService
@@ -69,8 +71,10 @@ class ToolResultOffload:
         sent = readable_text(message.content)
         if len(sent) < self.inline_limit_chars:
             return None
-        stored = _laid_out(item, message, counter) if item.is_data else item
-        info = _info(stored, message, path=path_of(item.name))
+        is_data = item.is_data and is_json(sent)  # a loop of somebody's own may say so of any text
+        stored = _laid_out(item, message, counter) if is_data else item
+        is_blocks = not isinstance(message.content, str)
+        info = _info(stored, message, path=path_of(item.name), is_json=is_data or is_blocks)
         if not _is_smaller(render([(info, "")]), sent):
             return None
         stored = with_placeholder(stored, path=info.path, counter=counter)
@@ -105,10 +109,9 @@ def _laid_out(item: ContextItem, message: ToolMessage, counter: TokenCounter) ->
     return replace(item, message=replace(message, content=text), token_count=tokens, content_tokens=tokens)
 
 
-def _info(item: ContextItem, message: ToolMessage, *, path: str) -> ArtifactInfo:
+def _info(item: ContextItem, message: ToolMessage, *, path: str, is_json: bool) -> ArtifactInfo:
     """The artifact that a result is going to be."""
     text = readable_text(item.message.content)
-    is_json = item.is_data or not isinstance(message.content, str)
     return ArtifactInfo(
         artifact_id=item.id,
         raw_id=message.tool_call_id,

@@ -13,8 +13,9 @@ from ctxfs.messages.messages import Content, ToolMessage, has_media
 from ctxfs.messages.names import check_session_id
 from ctxfs.messages.tokens import TokenCounter, exceeds, load_counter
 from ctxfs.storage.threads import run_in_steps
+from ctxfs.text.jsontext.tokens import indented
 from ctxfs.tools.base import to_content
-from ctxfs.tools.workspace.artifacts import TOOL_RESULT, Artifact, ArtifactType, artifact_text, check_whole, indented
+from ctxfs.tools.workspace.artifacts import TOOL_RESULT, Artifact, ArtifactType, artifact_text, check_whole
 from ctxfs.tools.workspace.service import KnowledgeService
 
 DEFAULT_THRESHOLD_TOKENS = 2_000
