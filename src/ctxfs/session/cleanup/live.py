@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.names import TERMINAL, short_name
-from ctxfs.session.content.file import trailer_of
+from ctxfs.session.content.file import file_bytes
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.records import (
     CallMade,
@@ -108,12 +108,6 @@ def plan_prune(
         )
         collect.append(one)
     return PrunePlan(session_id=session_id, collect=tuple(collect), kept=kept)
-
-
-def file_bytes(stored: Stored) -> int:
-    """The size in bytes of a content's file, without its block index."""
-    trailer = trailer_of(stored.encoding, raw=stored.raw, compression=stored.compression)
-    return stored.content_offset + stored.content_length + len(trailer)
 
 
 @dataclass(slots=True)

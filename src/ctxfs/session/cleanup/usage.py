@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ctxfs.errors.checks import names_settings
-from ctxfs.session.cleanup.live import file_bytes
 from ctxfs.session.cleanup.sharing import shared_with_newer
+from ctxfs.session.content.file import file_bytes
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.listing.catalogue import list_summaries

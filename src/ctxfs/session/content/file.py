@@ -164,6 +164,12 @@ def trailer_of(encoding: str, *, raw: bool, compression: str) -> bytes:
     return fixed_frame(end) if compression else end
 
 
+def file_bytes(stored: Stored) -> int:
+    """The size in bytes of a content's file, without its block index."""
+    trailer = trailer_of(stored.encoding, raw=stored.raw, compression=stored.compression)
+    return stored.content_offset + stored.content_length + len(trailer)
+
+
 class IndexChunks:
     """The bytes of a file's block index; iterate the file first."""
 

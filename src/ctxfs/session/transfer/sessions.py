@@ -13,7 +13,7 @@ from ctxfs.messages.names import TERMINAL, check_session_id
 from ctxfs.session.content.blocks import index_name
 from ctxfs.session.content.checking import check_file
 from ctxfs.session.content.compression import ZSTD
-from ctxfs.session.content.file import trailer_of
+from ctxfs.session.content.file import file_bytes
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.copying import making
 from ctxfs.session.index import INDEX_NAME, render_index, wants_index
@@ -133,7 +133,7 @@ async def _write_archive(store: ThreadedStore, writer: ArchiveWriter, held: _Hel
     await result_of(lambda: writer.part(LOG_NAME, held.log, sum(map(len, held.log))))
     for entry in held.stored:
         await check_file(store, entry, grows=entry.name in held.growing)
-        size = _file_size(entry)
+        size = file_bytes(entry)
         await result_of(partial(writer.open_part, entry.name, size))
         for offset in range(0, size, CHUNK_BYTES):
             piece = await store.read(entry.name, offset, min(CHUNK_BYTES, size - offset))
@@ -200,9 +200,10 @@ async def _take_in(source: ArchiveReader, store: ThreadedStore, session_id: str)
     await store.commit([], lambda: log)
     for entry in stored:
         size = await result_of(partial(source.open_part, entry.name))
-        if size != _file_size(entry):
+        expected = file_bytes(entry)
+        if size != expected:
             raise ArchiveUnsafe(
-                f"the archive contradicts itself: {entry.name} has {size:,} bytes, by the journal {_file_size(entry):,}"
+                f"the archive contradicts itself: {entry.name} has {size:,} bytes, by the journal {expected:,}"
             )
         await store.replace(entry.name, source.part(entry.name, size))
         try:
@@ -268,11 +269,6 @@ def _check_names(stored: Sequence[Stored]) -> None:
 def _all_are(kind: type, *values: object) -> bool:
     """Whether the values have the types that a record declares: the JSON may come from anybody."""
     return all(type(value) is kind for value in values)
-
-
-def _file_size(entry: Stored) -> int:
-    trailer = trailer_of(entry.encoding, raw=entry.raw, compression=entry.compression)
-    return entry.content_offset + entry.content_length + len(trailer)
 
 
 def _by_name(state: SessionState) -> Sequence[Stored]:
