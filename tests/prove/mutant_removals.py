@@ -164,12 +164,17 @@ CHECKSUMS = (
         "await scan_blocks(store, indexed)",
     ),
     Removal("an envelope's end", "session/discovery.py", "if await store.read(name, end) != trailer:", "if False:"),
-    Removal("the index against the journal", _RECOVERY, "index is None or _contradicts(index, state)", "index is None"),
+    Removal(
+        "the index against the journal",
+        _RECOVERY,
+        "index is None or bool(contradictions(index, state))",
+        "index is None",
+    ),
     Removal(
         "the index against the journal, in verify",
         "session/verify.py",
-        "        if state.stored.get(item_id) != entry and item_id not in state.removed",
-        "        if False",
+        "wrong = contradictions(index, state)",
+        "wrong = []",
     ),
     Removal(
         "contents, in verify",

@@ -9,7 +9,7 @@ from typing import Any
 from ctxfs.errors import CtxfsError
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.names import ARTIFACTS, COMPRESSED_SUFFIX, ENVELOPE, TERMINAL, TEXT, is_compressed
-from ctxfs.session.content.blocks import text_lines
+from ctxfs.session.content.blocks import INDEX_SUFFIX, is_block_index, text_lines
 from ctxfs.session.content.compression import ZSTD, first_frame
 from ctxfs.session.content.file import trailer_of
 from ctxfs.session.content.reader import ContentReader, scan_blocks
@@ -52,7 +52,7 @@ async def unknown_files(
 
 
 def _is_index_of_another(name: str, contents: set[str]) -> bool:
-    return name.endswith(".idx") and name.removesuffix(".idx") in contents
+    return is_block_index(name) and name.removesuffix(INDEX_SUFFIX) in contents
 
 
 async def _fits(store: ThreadedStore, state: SessionState, entry: Stored) -> bool:

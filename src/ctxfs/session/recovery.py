@@ -9,7 +9,7 @@ from typing import Final
 
 from ctxfs.errors import NotStored
 from ctxfs.messages.names import TERMINAL
-from ctxfs.session.content.blocks import index_name
+from ctxfs.session.content.blocks import INDEX_SUFFIX
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.damaged import MISSING, DamagedContent
 from ctxfs.session.discovery import unknown_files
@@ -162,7 +162,7 @@ async def scan_session(store: ThreadedStore, *, read_only: bool, known: Reading 
         adopted=tuple(entry.name for entry in adopt),
         foreign=tuple(foreign),
         rebuilt_journal=not started and anything,
-        rebuilt_index=started and wants_index(store) and (index is None or _contradicts(index, state)),
+        rebuilt_index=started and wants_index(store) and (index is None or bool(contradictions(index, state))),
         contents=_missing(state, names),
     )
     claimed = {item.name for item in state.items.values() if item.id not in state.content_stored}
@@ -209,7 +209,7 @@ def _missing(state: SessionState, names: list[str]) -> tuple[DamagedContent, ...
 def _leftovers(state: SessionState, names: list[str]) -> tuple[str, ...]:
     in_use = {entry.name for entry in state.stored.values()}
     gone = {entry.name for entry in state.removed.values() if entry.name not in in_use}
-    return tuple(name for name in names if name in gone or name.removesuffix(index_name("")) in gone)
+    return tuple(name for name in names if name in gone or name.removesuffix(INDEX_SUFFIX) in gone)
 
 
 async def _read_index(store: ThreadedStore) -> tuple[Index | None, bool]:
@@ -223,8 +223,10 @@ async def _read_index(store: ThreadedStore) -> tuple[Index | None, bool]:
         return None, True
 
 
-def _contradicts(index: Index, state: SessionState) -> bool:
-    """Whether the index contradicts the journal; an index that lags behind does not."""
-    return any(
-        state.stored.get(item_id) != entry for item_id, entry in index.items.items() if item_id not in state.removed
-    )
+def contradictions(index: Index, state: SessionState) -> list[str]:
+    """The items about which the index contradicts the journal; an index that lags behind does not."""
+    return [
+        item_id
+        for item_id, entry in index.items.items()
+        if state.stored.get(item_id) != entry and item_id not in state.removed
+    ]

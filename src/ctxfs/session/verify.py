@@ -10,7 +10,7 @@ from ctxfs.session.content.checking import check_block_index, check_file
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.index import INDEX_NAME, parse_index, wants_index
 from ctxfs.session.journal import Damage
-from ctxfs.session.recovery import read_journal
+from ctxfs.session.recovery import contradictions, read_journal
 from ctxfs.session.state import SessionState, fold
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.threaded import ThreadedStore
@@ -76,13 +76,7 @@ async def _index_problems(store: ThreadedStore, session_id: str) -> Sequence[Pro
         return [Problem(name=INDEX_NAME, detail=detail)]
     log = (await read_journal(store)).scan
     state = await run_to_completion(lambda: fold(SessionState(), log.records))
-    missing = state.stored.keys() - index.items.keys() if index.journal_seq >= log.last_seq else set()
-    wrong = [
-        item_id
-        for item_id, entry in index.items.items()
-        if state.stored.get(item_id) != entry and item_id not in state.removed
-    ]
-    return [
-        Problem(name=INDEX_NAME, detail=f"it contradicts the journal about {item_id}")
-        for item_id in (*wrong, *sorted(missing))
-    ]
+    wrong = contradictions(index, state)
+    if index.journal_seq >= log.last_seq:  # an older index may lack contents
+        wrong += sorted(state.stored.keys() - index.items.keys())
+    return [Problem(name=INDEX_NAME, detail=f"it contradicts the journal about {item_id}") for item_id in wrong]
