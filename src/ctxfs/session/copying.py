@@ -107,13 +107,13 @@ async def _same(source: ThreadedStore, target: ThreadedStore, name: str) -> bool
 
 
 async def _file(source: ThreadedStore, name: str) -> NewFile:
-    chunks = _Pieces(source, name, await source.size(name))
+    chunks = FilePieces(source, name, await source.size(name))
     return NewFile(name=name, chunks=chunks, derived=is_block_index(name))
 
 
 @dataclass(frozen=True, slots=True)
-class _Pieces:
-    """Yield the bytes of a file in another store, reading them when they are asked for."""
+class FilePieces:
+    """The bytes of a file in another store, in pieces, each read when it is asked for, in a worker thread."""
 
     store: ThreadedStore
     name: str

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from ctxfs.errors.checks import names_settings
 from ctxfs.messages.names import check_session_id, new_session_id
 from ctxfs.session.content.blocks import index_name
 from ctxfs.session.content.stored import Stored
-from ctxfs.session.copying import making
+from ctxfs.session.copying import FilePieces, making
 from ctxfs.session.index import INDEX_NAME, render_index
 from ctxfs.session.journal import encode_line, scan
 from ctxfs.session.records import ContentRemoved, Record, SessionStarted
@@ -25,7 +25,6 @@ from ctxfs.storage.threads import result_of, uninterrupted
 from ctxfs.storage.urls import STORE_IS_ROOT_PATH, resolved_stores
 
 _RECORDS_A_LINE = 64
-_PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +81,11 @@ async def fork_session(
 
 
 async def _history(source: ThreadedStore, session_id: str, target: str, at: int | None) -> tuple[Sequence[Record], int]:
+    """The records of the fork ``target``, and the call that its next request repeats."""
     log = await source.read_log()
     found = await result_of(lambda: scan(log))
     if not found.last_seq:
         raise CorruptJournal(session_id, "is gone: open the session for writing once to rebuild it")
-
     started = SessionStarted(session_id=target, started_at=time.time(), forked_from=session_id, forked_at=at or 0)
     return await result_of(lambda: forked_records(found.records, started, at))
 
@@ -98,13 +97,20 @@ def forked_records(records: Sequence[Record], started: SessionStarted, at: int |
     archives rewritten without what was erased. Raises ``UnknownCall``.
     """
     timeline = Timeline(records)
-    kept = timeline.records_before(at)
-    state = fold(SessionState(), kept)
-    since = {one.item_id: one for one in records[len(kept) :] if isinstance(one, Stored | ContentRemoved)}
-    later = [one for item_id, one in since.items() if item_id in state.stored or _is_erased(one, state)]
-    layout = next((one.layout for one in kept if isinstance(one, SessionStarted)), started.layout)
-    rest = [one for one in kept if not isinstance(one, SessionStarted)]
-    return [replace(started, layout=layout), *rest, *later], len(timeline.calls) + 1 if at is None else at
+    call = len(timeline.calls) + 1 if at is None else at
+    before = timeline.records_before(at)
+    state = fold(SessionState(), before)
+    last_change: dict[str, Stored | ContentRemoved] = {}  # of each content, after the call
+    for record in records[len(before) :]:
+        if isinstance(record, Stored | ContentRemoved):
+            last_change[record.item_id] = record
+    later: list[Record] = []
+    for item_id, change in last_change.items():
+        if item_id in state.stored or _is_erased(change, state):
+            later.append(change)
+    layout = next((one.layout for one in before if isinstance(one, SessionStarted)), started.layout)
+    rest = [one for one in before if not isinstance(one, SessionStarted)]
+    return [replace(started, layout=layout), *rest, *later], call
 
 
 def _is_erased(record: Stored | ContentRemoved, state: SessionState) -> bool:
@@ -137,14 +143,8 @@ async def _share(source: ThreadedStore, store: ThreadedStore, stored: Sequence[S
     names = [name for name in contents + indexes if name in there]
     refused = await store.share(names, source)
     for name in refused:
-        pieces = [piece async for piece in _pieces(source, name)]
-        await store.replace(name, pieces)
+        await store.replace(name, FilePieces(source, name, await source.size(name)))
     return len(set(refused) - set(indexes))
-
-
-async def _pieces(source: ThreadedStore, name: str) -> AsyncIterator[bytes]:
-    for offset in range(0, await source.size(name), _PIECE_BYTES):
-        yield await source.read(name, offset, _PIECE_BYTES)
 
 
 def _log(records: Sequence[Record]) -> tuple[bytes, int]:
