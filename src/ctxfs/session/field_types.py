@@ -20,7 +20,7 @@ _Accepted = tuple[type, ...]
 def check_types(value: Any) -> None:
     """Raise ``InvalidRecord`` if a field of the dataclass ``value``, or of one inside it, has the wrong type."""
     kind: type = type(value)
-    values = _values_of(kind)(value)
+    values = reader_of(kind)(value)
     for number, name, expected in _unsure(kind, tuple(map(type, values))):
         found = values[number]
         if type(found) not in expected.inner:
@@ -68,13 +68,19 @@ def _types_of(kind: type) -> Mapping[str, _FieldType]:
 @lru_cache(maxsize=1_024)  # of types that others made, too
 def _unsure(kind: type, found: tuple[type, ...]) -> tuple[tuple[int, str, "_FieldType"], ...]:
     """The fields of a dataclass that must be checked, if their values have the types ``found``; and their places."""
-    pairs = enumerate(zip(_types_of(kind).items(), found, strict=False))
-    return tuple((place, name, expected) for place, ((name, expected), own) in pairs if own not in expected.sure)
+    unsure = []
+    for place, (name, expected) in enumerate(_types_of(kind).items()):
+        if found[place] not in expected.sure:
+            unsure.append((place, name, expected))
+    return tuple(unsure)
 
 
 @cache
-def _values_of(kind: type) -> Callable[[Any], tuple[Any, ...]]:
-    """Returns the values of all fields, the first one twice, since a single one would not be returned as a tuple."""
+def reader_of(kind: type) -> Callable[[Any], tuple[Any, ...]]:
+    """A function that returns the values of all fields of a dataclass, in order, and then the first one again.
+
+    ``attrgetter`` returns a tuple only of two values or more.
+    """
     names = tuple(_types_of(kind))
     return attrgetter(*names, names[0])
 

@@ -9,7 +9,7 @@ from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ContentRange, ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage, check_content
 from ctxfs.session.content.stored import Stored
-from ctxfs.session.field_types import check_values
+from ctxfs.session.field_types import check_values, reader_of
 from ctxfs.session.records import (
     CallMade,
     Closed,
@@ -69,9 +69,6 @@ _ACCOUNTING = tuple(_NAMES[kind] for kind in (ToolsDefined, RequestSent, CallMad
 
 _FIELDS = {kind: tuple(entry.name for entry in fields(kind)) for kind in (*_TYPES.values(), ToolMessage, Usage)}
 
-# With the first name twice: of a single one there would be no tuple.
-_READ = {kind: attrgetter(*names, names[0]) for kind, names in _FIELDS.items()}
-
 _READ_ITEM = attrgetter(*_RECORDED)
 
 _SIZES = ("size_bytes", "chars", "lines", "blocks", "content_offset", "content_length", "offloaded_at")
@@ -103,7 +100,7 @@ def to_json(record: Record) -> dict[str, Any]:
 
 
 def _values_of(value: Any, kind: type) -> dict[str, Any]:
-    return dict(zip(_FIELDS[kind], _READ[kind](value), strict=False))
+    return dict(zip(_FIELDS[kind], reader_of(kind)(value), strict=False))
 
 
 def from_json(data: Mapping[str, Any]) -> Record:
