@@ -105,22 +105,23 @@ def plan_forget(
 ) -> ForgetPlan:
     """Decide which sessions a policy forgets; ``now``: in seconds since the epoch; ``running``: those being written."""
     newest_first = sorted(sessions, key=lambda session: (-session.changed_at, session.session_id))
-    over = None
-    if policy.max_size_bytes is not None:
-        over = sum(session.disk_bytes for session in sessions) - policy.max_size_bytes
-    verdicts = []
-    for place, session in reversed(list(enumerate(newest_first))):
+    size = sum(session.disk_bytes for session in sessions)
+    verdicts: list[Verdict] = []
+    for place in reversed(range(len(newest_first))):  # the oldest are forgotten first
+        session = newest_first[place]
         why = _why_kept(session, place, policy, now=now, running=running)
-        if why is None and over is not None and over <= 0:
+        if why is None and policy.max_size_bytes is not None and size <= policy.max_size_bytes:
             why = "the sessions fit"
-        forget = why is None
-        if forget and over is not None:
-            over -= session.disk_bytes
-        verdicts.append(_verdict(session, forget=forget, reason=why or _why_forgotten(policy, now, session)))
+        if why is not None:
+            verdicts.append(verdict_on(session, forget=False, reason=why))
+            continue
+        size -= session.disk_bytes
+        verdicts.append(verdict_on(session, forget=True, reason=_why_forgotten(session, policy, now=now)))
     return ForgetPlan(verdicts=tuple(reversed(verdicts)), max_size_bytes=policy.max_size_bytes)
 
 
-def _verdict(session: SessionSummary, *, forget: bool, reason: str) -> Verdict:
+def verdict_on(session: SessionSummary, *, forget: bool, reason: str) -> Verdict:
+    """The verdict on a session, with what it holds."""
     return Verdict(
         session_id=session.session_id,
         forget=forget,
@@ -156,7 +157,7 @@ def _why_kept(  # noqa: PLR0911 - one for each rule
     return None
 
 
-def _why_forgotten(policy: ForgetPolicy, now: float, session: SessionSummary) -> str:
+def _why_forgotten(session: SessionSummary, policy: ForgetPolicy, *, now: float) -> str:
     reasons = []
     if policy.older_than_s is not None:
         reasons.append(f"unchanged for {_span(now - session.changed_at)}")

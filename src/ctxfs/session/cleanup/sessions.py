@@ -11,10 +11,11 @@ from pathlib import Path
 
 from ctxfs.errors import CtxfsError, QuotaExceeded
 from ctxfs.errors.checks import names_settings, require_int
-from ctxfs.session.cleanup.policy import ForgetPlan, ForgetPolicy, Verdict, plan_forget
+from ctxfs.session.cleanup.policy import ForgetPlan, ForgetPolicy, Verdict, plan_forget, verdict_on
 from ctxfs.session.cleanup.sharing import counted_once
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal_writer import Commit
+from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.session.records import SessionTagged
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import SessionStores, has_writer
@@ -58,18 +59,10 @@ async def forget_plan(
 async def named_plan(session_ids: Sequence[str], stores: SessionStores) -> ForgetPlan:
     """The plan that forgets these sessions, which exist, and no other. Raises ``ConfigError`` as ``forget_plan``."""
     known = {summary.session_id: summary for summary in await counted_once(stores)}
-    verdicts = []
+    verdicts: list[Verdict] = []
     for session_id in session_ids:
-        summary = known.get(session_id)
-        verdict = Verdict(
-            session_id=session_id,
-            forget=True,
-            reason="it was named",
-            changed_at=0.0 if summary is None else summary.changed_at,
-            contents=0 if summary is None else summary.stored,
-            size_bytes=0 if summary is None else summary.disk_bytes,
-        )
-        verdicts.append(verdict)
+        unlisted = SessionSummary(session_id=session_id, changed_at=0.0)
+        verdicts.append(verdict_on(known.get(session_id, unlisted), forget=True, reason="it was named"))
     return ForgetPlan(verdicts=tuple(verdicts))
 
 
@@ -214,8 +207,11 @@ async def tag_session(
         if tags == reader.state.tags:
             return tags
     stores = await resolved_stores(root_path)
-    journal = None if stores.directory is None else stores.directory / session_id / LOG_NAME
-    before = None if journal is None else await run_to_completion(partial(_status, journal))
+    journal: Path | None = None
+    before: os.stat_result | None = None
+    if stores.directory is not None:
+        journal = stores.directory / session_id / LOG_NAME
+        before = await run_to_completion(partial(_status, journal))
     fs = ContextFileSystem(session_id, root_path=stores)
     await fs.open(create=False)
     try:
