@@ -69,17 +69,19 @@ async def usage_by_tool(
 
     Contents of no tool are listed under their type, such as ``user_message``.
     """
-    sums: dict[str, DiskUsage] = {}
+    by_tool: dict[str, list[DiskUsage]] = {}
     for item in await usage_by_item(session_id, root_path=root_path, by_tool=True):
-        before = sums.get(item.name)
-        sums[item.name] = DiskUsage(
-            name=item.name,
+        by_tool.setdefault(item.name, []).append(item)
+    return _largest_first(
+        DiskUsage(
+            name=name,
             session_id=session_id or "",
-            size_bytes=item.size_bytes + (before.size_bytes if before else 0),
-            content_bytes=item.content_bytes + (before.content_bytes if before else 0),
-            contents=1 + (before.contents if before else 0),
+            size_bytes=sum(item.size_bytes for item in items),
+            content_bytes=sum(item.content_bytes for item in items),
+            contents=len(items),
         )
-    return _largest_first(sums.values())
+        for name, items in by_tool.items()
+    )
 
 
 @names_settings({"store": STORE_IS_ROOT_PATH})
@@ -108,8 +110,11 @@ async def usage_by_item(
 
 
 def _usage(stored: Stored, session_id: str, *, by_tool: bool) -> DiskUsage:
+    name = stored.item_id
+    if by_tool:
+        name = stored.tool_name or str(stored.item_type)
     return DiskUsage(
-        name=(stored.tool_name or str(stored.item_type)) if by_tool else stored.item_id,
+        name=name,
         session_id=session_id,
         size_bytes=file_bytes(stored),
         content_bytes=stored.size_bytes,
