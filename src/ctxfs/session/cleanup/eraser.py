@@ -129,44 +129,36 @@ class Eraser:
 
     def __init__(self, item_ids: Collection[str], archives: Mapping[str, str]) -> None:
         self._all = frozenset(item_ids)
-        self._left = set(item_ids)
+        self._held = set(item_ids)  # without those whose tombstone has passed
         self._archives = archives
 
-    def __call__(self, part: Any) -> Any:
+    def __call__(self, part: Any) -> Any:  # noqa: PLR0911 - one for each kind of record
         """The record without the contents."""
         match part:
-            case {"type": "item_added", "item": {"id": item_id}} if item_id in self._left:
+            case {"type": "item_added", "item": {"id": item_id}} if item_id in self._held:
                 return {**part, "item": _blank_item(part["item"])}
-            case {"type": "replaced" | "decided", "item_id": item_id} if item_id in self._left:
+            case {"type": "replaced" | "decided", "item_id": item_id} if item_id in self._held:
                 return _blank(part)
             case {"type": "parts_noted"}:
-                return _blank_notes(part, self._left)
+                return _blank_notes(part, self._held)
             case {"type": "stored"}:
                 return self._stored(part)
-            case {"type": "request_sent" | "shadowed"}:
-                return self._beside(part)
+            case {"type": "shadowed"} if self._held:  # the arguments of its calls may quote any content
+                return {**part, **dict.fromkeys(_ACTIONS, "")}
+            case {"type": "request_sent", "status": status} if any(item_id in str(status) for item_id in self._all):
+                return {**part, "status": ""}
             case {"type": "content_removed", "item_id": item_id, "erased": True}:
-                self._left.discard(item_id)
-        return part
-
-    def _beside(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A record of a request without its status if that names an item, or of a shadow run without its calls."""
-        if part["type"] == "shadowed":
-            # The arguments of its calls may quote any content.
-            if not self._left:
-                return part
-            return {**part, **dict.fromkeys(_ACTIONS, "")}
-        status = str(part.get("status", ""))
-        if any(item_id in status for item_id in self._all):
-            return {**part, "status": ""}
+                self._held.discard(item_id)
         return part
 
     def _stored(self, part: Mapping[str, Any]) -> Mapping[str, Any]:
         """A record of a stored content: without its checksum, and without how far it could be compressed or escaped."""
         item_id = part["item_id"]
         digest = part["digest"]
-        now = self._archives.get(item_id)
-        if digest == now or (now is None and item_id not in self._left):
+        if item_id in self._archives:
+            if digest == self._archives[item_id]:
+                return part
+        elif item_id not in self._held:
             return part
         metadata = {name: value for name, value in part.get("metadata", {}).items() if name in _METADATA}
         blank = {**part, "digest": "0" * len(digest), "content_length": 0}
