@@ -103,8 +103,7 @@ async def erase_plan(
     """Say what ``erase`` with the same arguments would do; nothing is changed. Raises what ``erase`` raises."""
     stores = await resolved_stores(root_path)
     async with _rewritable(stores, session_id, time.time, read_only=True) as fs:
-        records = await fs.history()
-        found = await run_in_steps(lambda: held(records))
+        found = await _held(fs)
         return await _with_others(await _plan(fs, found, item_ids), found, stores)
 
 
@@ -147,8 +146,7 @@ async def erase(
     session = _rewritable(stores, session_id, clock)
     await session.open(create=False)
     try:
-        records = await session.history()
-        found = await run_in_steps(lambda: held(records))
+        found = await _held(session)
         plan = await _with_others(await _plan(session, found, item_ids), found, stores)
         await _carry_out(session, found, plan, by=by, reason=reason, now=clock())
     finally:
@@ -165,8 +163,7 @@ async def erase_in(fs: ContextFileSystem, item_ids: Sequence[str], *, by: str, r
     The session has to be opened again afterwards, since its state in memory still has them. Other sessions are not
     examined. Raises what ``erase`` raises.
     """
-    records = await fs.history()
-    found = await run_in_steps(lambda: held(records))
+    found = await _held(fs)
     plan = await _plan(fs, found, item_ids)
     await _carry_out(fs, found, plan, by=by, reason=reason, now=now)
     return plan
@@ -181,6 +178,11 @@ def _rewritable(
     return fs
 
 
+async def _held(fs: ContextFileSystem) -> Held:
+    records = await fs.history()
+    return await run_in_steps(lambda: held(records))
+
+
 async def _with_others(plan: Erasure, found: Held, stores: SessionStores) -> Erasure:
     sharing = await _sharing(plan.session_id, found, [item.item_id for item in plan.items], stores)
     return replace(plan, other_sessions=sharing)
@@ -192,14 +194,18 @@ async def _plan(fs: ContextFileSystem, found: Held, item_ids: Sequence[str]) -> 
     contents = [await _content(fs, found, item_id) for item_id in reasons]
     quotes = await run_in_steps(lambda: Quotes(contents))
     others = [item_id for item_id in (found.items | found.stored) if item_id not in reasons]
-    archives = [a for a, ids in found.archives.items() if a not in reasons and not ids.isdisjoint(reasons)]
+    archives: list[str] = []
+    for archive, archived_ids in found.archives.items():
+        if archive not in reasons and not archived_ids.isdisjoint(reasons):
+            archives.append(archive)
     quoting = await _quoting(fs, found, quotes, others, archives, equal=equals(found, reasons))
     quoting += [f"note {number}" for number, text in found.notes.items() if quotes.found_in(text)]
     not_reached: list[str] = []
     if fs.recovery.damages:
         not_reached.append(f"damaged lines of the journal ({len(fs.recovery.damages):,})")
-    lost = [archive for archive in archives if not await _old(storage_of(fs), found, archive)]
-    not_reached += [f"the archive {archive}, which cannot be read" for archive in lost]
+    for archive in archives:
+        if await _old(storage_of(fs), found, archive) is None:
+            not_reached.append(f"the archive {archive}, which cannot be read")
     not_reached += _LEFT_IN_STORE if storage_of(fs).directory is None else _LEFT_IN_DIRECTORY
     return Erasure(
         session_id=fs.session_id,
@@ -293,7 +299,7 @@ async def _sharing(session_id: str, found: Held, item_ids: Collection[str], stor
                     if any(stored.digest in digests for stored in other.state.stored.values()):
                         sharing.append(name)
                     elif not other.state.ids.isdisjoint(item_ids):
-                        origins[name] = held(await other.history()).forked_from
+                        origins[name] = (await _held(other)).forked_from
             except SessionNotFound:  # it has just been removed
                 return
             except Exception as error:  # noqa: BLE001 - it may share the content all the same
@@ -318,7 +324,9 @@ def _with_forks(sessions: set[str], origins: Mapping[str, str]) -> set[str]:
 
 def _mark(item_id: str) -> bytes:
     """Bytes that occur in the journal of any session with such an item."""
-    return item_id.encode() if _PLAIN.fullmatch(item_id) else b""
+    if _PLAIN.fullmatch(item_id):
+        return item_id.encode()
+    return b""  # which is in every journal: all sessions are opened
 
 
 async def _may_share(stores: SessionStores, session_id: str, marks: Sequence[bytes]) -> bool:
@@ -341,13 +349,12 @@ async def _carry_out(fs: ContextFileSystem, found: Held, plan: Erasure, *, by: s
     item_ids = [item.item_id for item in plan.items]
     archives: list[ContentFile] = []
     digests: dict[str, str] = {}
-    gone_ids = frozenset(item_ids)
     for archive in plan.archives:
-        file = await _new_archive(store, found, archive, gone_ids)
+        file = await _new_archive(store, found, archive, frozenset(item_ids))
         if file is not None:
             archives.append(file)
             digests[archive] = file.stored.digest
-        elif archive in found.stored:
+        elif archive in found.stored:  # it has none of the items any more, or cannot be read: its last record stays
             digests[archive] = found.stored[archive][-1].digest
     log = await store.read_log()
     # What cannot be done is found before anything changes.
