@@ -15,7 +15,7 @@ it. Pure.
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ctxfs.errors import CorruptContent
 from ctxfs.messages.items import ContextItem
@@ -32,7 +32,7 @@ _DAMAGED = " (damaged)"
 
 def write_archive(items: Iterable[ContextItem]) -> str:
     """The archive of ``items``, in order, each with the form in which the model last saw it."""
-    return "".join(_entry(item) for item in items)
+    return "".join(_entry(item.id, _kind_of(item), item.message.content) for item in items)
 
 
 def read_archive(archive: str) -> dict[str, Content]:
@@ -42,7 +42,7 @@ def read_archive(archive: str) -> dict[str, Content]:
         CorruptContent: it is not an archive that was written here.
 
     """
-    return {header[1]: content for header, content in _messages(archive)}
+    return {message.item_id: message.content for message in _messages(archive)}
 
 
 def without_items(archive: str, item_ids: Collection[str]) -> str:
@@ -51,26 +51,41 @@ def without_items(archive: str, item_ids: Collection[str]) -> str:
     Raises what ``read_archive`` raises.
     """
     pieces: list[str] = []
-    for header, content in _messages(archive):
-        left = erased(content) if header[1] in item_ids else content
-        if left == content:
-            pieces.append(archive[header.start() : header.end() + int(header[4]) + 1])
+    for message in _messages(archive):
+        if message.item_id in item_ids:
+            pieces.append(_entry(message.item_id, message.kind, erased(message.content)))
         else:
-            pieces.append(_message(f"{header[1]} {header[2]}", left))
+            pieces.append(message.entry)
     return "".join(pieces)
 
 
-def _messages(archive: str) -> Iterator[tuple[re.Match[str], Content]]:
-    """Each message's header, and the form in which the model last saw it."""
+@dataclass(frozen=True, slots=True)
+class _Archived:
+    """A message of an archive.
+
+    ``kind``: the type of its item, its tool, and whether it was damaged. ``content``: as the model last saw it.
+    ``entry``: all that the archive has of it, from the header on.
+    """
+
+    item_id: str
+    kind: str
+    content: Content
+    entry: str
+
+
+def _messages(archive: str) -> Iterator[_Archived]:
     position = 0
     while position < len(archive):
         header = _HEADER.match(archive, position)
         if header is None:
             raise CorruptContent("the archive", f"no header at character {position}")
-        end = header.end() + int(header[4])
+        item_id, kind, form, chars = header.groups()
+        end = header.end() + int(chars)
         text = archive[header.end() : end]
-        content: Content = text if header[3] == "text" else tuple(json_codec.loads(text))
-        yield header, content
+        content: Content = text
+        if form == "json":
+            content = tuple(json_codec.loads(text))
+        yield _Archived(item_id, kind, content, archive[position : end + 1])
         position = end + 1
 
 
@@ -83,34 +98,32 @@ def archived_items(archive: str, archive_id: str, records: Iterable[Record]) -> 
         CorruptContent: it is not an archive that was written here.
 
     """
-    left: dict[str, tuple[str | None, Content]] = {}
-    for header, content in _messages(archive):
-        damaged = "it was when the item was archived" if header[2].endswith(_DAMAGED) else None
-        left[header[1]] = damaged, content
+    archived = {message.item_id: message for message in _messages(archive)}
     state = SessionState()
     for record in records:
         if isinstance(record, Removed) and record.archive == archive_id:
             items: list[ContextItem] = []
             for item_id in record.item_ids:
                 if item_id in state.items:
-                    damaged, content = left[item_id]
-                    items.append(replace(state.items[item_id].with_content(content), damaged=damaged))
+                    message = archived[item_id]
+                    damaged = "it was when the item was archived" if message.kind.endswith(_DAMAGED) else None
+                    items.append(replace(state.items[item_id].with_content(message.content), damaged=damaged))
             return tuple(items)
         state.apply(record)
     return ()
 
 
-def _entry(item: ContextItem) -> str:
-    what = f"{item.id} {item.item_type}"
+def _kind_of(item: ContextItem) -> str:
+    kind: str = item.item_type.value
     if item.tool_name:
-        what += f" of {safe_name(item.tool_name)}"
+        kind += f" of {safe_name(item.tool_name)}"
     if item.damaged is not None:
-        what += _DAMAGED
-    return _message(what, item.message.content)
+        kind += _DAMAGED
+    return kind
 
 
-def _message(what: str, content: Content) -> str:
+def _entry(item_id: str, kind: str, content: Content) -> str:
     if isinstance(content, str):
-        return f"=== {what}, text, {len(content)} characters\n{content}\n"
+        return f"=== {item_id} {kind}, text, {len(content)} characters\n{content}\n"
     text = json_codec.dumps_text(content)
-    return f"=== {what}, json, {len(text)} characters\n{text}\n"
+    return f"=== {item_id} {kind}, json, {len(text)} characters\n{text}\n"
