@@ -83,9 +83,12 @@ class ContentFile:
         trailer = trailer_of(encoding, raw=self._raw, compression=self._compression)
         blocks = BlockIndexBuilder(len(header))
         last = b""
+        before = header
         forms = encode_blocks(self._content, encoding, raw=self._raw, compression=self._compression)
         for raw, encoded, is_last in _mark_last(forms):
-            yield b"".join((b"" if blocks.count else header, encoded, trailer if is_last else b""))
+            after = trailer if is_last else b""
+            yield b"".join((before, encoded, after))
+            before = b""
             blocks.add(raw, len(encoded))  # the disk is writing already
             last = raw
         if not blocks.count:
