@@ -76,11 +76,12 @@ def with_notices(items: Sequence[ContextItem], damaged: Mapping[str, DamagedCont
 
     A reply keeps the calls that the results after it answer, without their arguments: the transcript stays valid.
     """
-    if not damaged:
-        return tuple(items)
-    return tuple(
-        _notice(item, damaged[item.id], items[n + 1 :]) if item.id in damaged else item for n, item in enumerate(items)
-    )
+    noticed = list(items)
+    if damaged:
+        for place, item in enumerate(items):
+            if item.id in damaged:
+                noticed[place] = _notice(item, damaged[item.id], items[place + 1 :])
+    return tuple(noticed)
 
 
 def _notice(item: ContextItem, found: DamagedContent, following: Sequence[ContextItem]) -> ContextItem:
@@ -101,7 +102,8 @@ def _notice(item: ContextItem, found: DamagedContent, following: Sequence[Contex
 
 def _answered_calls(following: Sequence[ContextItem]) -> Iterator[Block]:
     """The calls of a reply whose content is lost, taken from the results right after it."""
-    for message in (item.message for item in following):
+    for item in following:
+        message = item.message
         if isinstance(message, ToolMessage):
             yield {"type": "tool_use", "id": message.tool_call_id, "name": message.tool_name, "input": {}}
         elif not isinstance(message, SystemMessage):
@@ -110,7 +112,10 @@ def _answered_calls(following: Sequence[ContextItem]) -> Iterator[Block]:
 
 def counted(items: Sequence[ContextItem], counter: TokenCounter) -> tuple[ContextItem, ...]:
     """``items``, each damaged one with the tokens of the text that replaces its content."""
-    return tuple(
-        item if item.damaged is None else replace(item, token_count=count_content(counter, item.message.content))
-        for item in items
-    )
+    found: list[ContextItem] = []
+    for item in items:
+        if item.damaged is None:
+            found.append(item)
+        else:
+            found.append(replace(item, token_count=count_content(counter, item.message.content)))
+    return tuple(found)
