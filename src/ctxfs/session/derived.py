@@ -142,9 +142,10 @@ class Derived:
 
         A damaged file is made again; if that does not help, all is read into memory. Raises what ``Kind`` raises.
         """
-        for in_memory in (not self._is_kept, not self._is_kept, True):
+        in_memory = not self._is_kept
+        for now_in_memory in (in_memory, in_memory, True):  # at first, with the file that was made again, without it
             try:
-                await run_to_completion(partial(self._file.open, in_memory=in_memory))
+                await run_to_completion(partial(self._file.open, in_memory=now_in_memory))
                 known = await self._up_to_date(session_id, progress)
                 return await run_to_completion(partial(question, self._file.db, known))
             except DAMAGED as error:
@@ -163,8 +164,11 @@ class Derived:
             known = await run_to_completion(partial(self._known, session_id))
             stamps = await self._kind.stamps(known, session_id)
             gone = known.keys() - stamps.keys()
-            changed = [name for name, stamp in stamps.items() if name not in known or known[name].stamp != stamp]
-            changed = [name for name in changed if name not in passing]
+            changed: list[str] = []
+            for name, stamp in stamps.items():
+                is_known = name in known and known[name].stamp == stamp
+                if not is_known and name not in passing:
+                    changed.append(name)
             overtaken = await self._write(dict.fromkeys(gone), known)
             for start in range(0, len(changed), _AT_ONCE):
                 if progress is not None:
@@ -203,8 +207,10 @@ class Derived:
 
     async def _write(self, readings: Mapping[str, Reading | None], known: dict[str, Known]) -> bool:
         """Write what was read, and change ``known`` so; return whether another process was faster with some of it."""
-        told = {name: one for name, one in readings.items() if one is not None or name in known}
-        return await run_to_completion(partial(self._written, told, known)) if told else False
+        to_write = {name: one for name, one in readings.items() if one is not None or name in known}
+        if not to_write:
+            return False
+        return await run_to_completion(partial(self._written, to_write, known))
 
     def _written(self, readings: Mapping[str, Reading | None], known: dict[str, Known]) -> bool:
         overtaken = False
