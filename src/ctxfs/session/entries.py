@@ -48,15 +48,15 @@ async def entries(fs: ContextFileSystem) -> list[Entry]:
     Damaged contents of the context are known once they have been read; see ``ContextFileSystem.items``.
     """
     stored = fs.state.stored
-    decided: dict[str, list[Decided]] = {}
-    for decision in fs.state.decisions:
-        decided.setdefault(decision.item_id, []).append(decision)
     found = {item.id: entry_of(item, stored.get(item.id)) for item in await fs.items(load=False)}
-    if found:  # what stands for a content is in an item of the context then, and counted there
-        decided.clear()
-    outside = [
-        _outside(content, decided.get(item_id, ())) for item_id, content in stored.items() if item_id not in found
-    ]
+    decided: dict[str, list[Decided]] = {}
+    if not found:  # else what replaces a content is in an item of the context, and counted there
+        for decision in fs.state.decisions:
+            decided.setdefault(decision.item_id, []).append(decision)
+    outside: list[Entry] = []
+    for item_id, content in stored.items():
+        if item_id not in found:
+            outside.append(_outside(content, decided.get(item_id, ())))
     if fs.state.is_elsewhere and fs.state.calls:
         places = fs.state.places
         outside.sort(key=lambda entry: places.get(entry.item_id, len(fs.state.calls)))
@@ -96,25 +96,13 @@ def entry_of(item: ContextItem, stored: Stored | None) -> Entry:
 
 def _outside(stored: Stored, decided: Sequence[Decided]) -> Entry:
     """The entry of a content that is only stored; ``decided``: its replacement in a framework's history."""
-    removed = _removed(stored)
-    if not decided:
-        return removed
-    return replace(
-        removed,
-        place="file",
-        tokens=sum(decision.tokens for decision in decided),
-        content_tokens=sum(decision.tokens_before for decision in decided),
-    )
-
-
-def _removed(stored: Stored) -> Entry:
     return Entry(
         item_id=stored.item_id,
         item_type=stored.item_type,
         tool_name=stored.tool_name,
-        place="removed",
-        tokens=0,
-        content_tokens=None,
+        place="file" if decided else "removed",
+        tokens=sum(decision.tokens for decision in decided),
+        content_tokens=sum(decision.tokens_before for decision in decided) if decided else None,
         item=None,
         stored=stored,
     )
