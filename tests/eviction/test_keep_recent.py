@@ -137,6 +137,7 @@ def test_a_line_behind_one_that_stays_is_not_examined_again() -> None:
         ledger.refers(f"call_{number}", "call_0")
         if number:
             ledger.left({f"call_{number}"})
+        assert ledger.due() == []
     assert len(ledger._held["Read"]) <= 2  # noqa: SLF001 - it shows nowhere else
 
 
@@ -225,6 +226,7 @@ def test_what_cannot_shrink_is_not_kept_behind_one_that_waits() -> None:
     value = ledger(Read=2)
     for number in range(50):
         value.entered(result(number, placeholder=None if number else "gone"), number, f"/s/call_{number}")
+    assert due(value) == []
     assert len(value._ledger._held["Read"]) == 3  # noqa: SLF001 - what is examined at each plan
     assert due(value, seen=50) == ["call_0"]
 

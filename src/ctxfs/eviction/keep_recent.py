@@ -8,7 +8,7 @@ stays with it: the last n results can be read in the context.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -48,7 +48,7 @@ def _meant(name: str, tools: Collection[str]) -> str:
     return "" if likely is None else f" (did you mean {likely!r}?)"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(slots=True)
 class _Held:
     """A result that is still in the context, at ``position`` in the order of arrival.
 
@@ -56,8 +56,6 @@ class _Held:
     """
 
     position: int
-    item_id: str
-    can_leave: bool
     refers_to: str = ""
 
 
@@ -113,28 +111,22 @@ class EphemeralLedger:
         self._seen = 0
 
     def entered(self, item: ContextItem, position: int) -> None:
-        """Take in a result at ``position``, once the candidates know it; other items change nothing.
+        """Take in a result at ``position``; other items change nothing.
 
         One that the model sees as a preview is one of the last n, too, although it cannot leave.
         """
-        tool = item.tool_name
-        if tool is None or tool not in self._held:
-            return
-        held = self._held[tool]
-        held[item.id] = _Held(position, item.id, self._candidates.can_leave(item.id))
-        beyond = next(islice(reversed(held.values()), self._keep_recent[tool], None), None)
-        if beyond is not None and not beyond.can_leave:
-            del held[
-                beyond.item_id
-            ]  # it cannot shrink, and is not one of the last n any more: nobody asks for it again
+        held = self._held.get(item.tool_name or "")
+        if held is not None:
+            held[item.id] = _Held(position)
 
     def restored(self, item: ContextItem, position: int) -> None:
         """Take in a result whose content is back at ``position``, its old one; other items change nothing."""
-        tool = item.tool_name
-        if tool is None or tool not in self._held:
+        held = self._held.get(item.tool_name or "")
+        if held is None:
             return
-        others = {**self._held[tool], item.id: _Held(position, item.id, self._candidates.can_leave(item.id))}
-        self._held[tool] = {held.item_id: held for held in sorted(others.values())}
+        held[item.id] = _Held(position)
+        in_order = sorted(held, key=lambda one: held[one].position)
+        self._held[item.tool_name or ""] = {one: held[one] for one in in_order}
 
     def refers(self, item_id: str, to: str) -> None:
         """Note that a result is sent as a line or a diff that names ``to``, which stays while it is one of the last n.
@@ -143,7 +135,7 @@ class EphemeralLedger:
         """
         for held in self._held.values():
             if item_id in held:
-                held[item_id] = replace(held[item_id], refers_to=to)
+                held[item_id].refers_to = to
 
     def seen_up_to(self, position: int) -> None:
         """Note that the model has replied to everything before ``position``."""
@@ -155,34 +147,27 @@ class EphemeralLedger:
         One that the model has not seen yet is sent as a preview: it stays one of the last n.
         """
         gone = frozenset(item_ids) - frozenset(shrinkable)
-        for tool, held in self._held.items():
-            concerned = gone & held.keys()
-            for item_id in concerned:
+        for held in self._held.values():
+            for item_id in gone & held.keys():
                 if held[item_id].position < self._seen:
                     del held[item_id]
-                else:
-                    held[item_id] = replace(held[item_id], can_leave=False)
-            if not concerned:
-                continue
-            # Behind one that stays, since each newer one refers to it, lines would be examined again for ever.
-            for one in list(held.values())[: -self._keep_recent[tool]]:
-                if not one.can_leave:
-                    del held[one.item_id]
 
     def due(self) -> list[tuple[int, str, str]]:
         """Every result that is due now, oldest first: its position, its id, and why."""
-        old = sorted(
-            (h.position, h.item_id, keep_recent_reason(tool, self._keep_recent[tool]))
-            for tool, held in self._held.items()
-            for h in list(held.values())[: -self._keep_recent[tool]]
-            if h.can_leave and h.position < self._seen and h.item_id not in self._holds
-        )
-        if not old:
+        found: list[tuple[int, str, str]] = []
+        for tool, held in self._held.items():
+            reason = keep_recent_reason(tool, self._keep_recent[tool])
+            for item_id in list(held)[: -self._keep_recent[tool]]:
+                if not self._candidates.can_leave(item_id):
+                    del held[item_id]  # it is none of the last n, and would be examined again for ever
+                elif held[item_id].position < self._seen and item_id not in self._holds:
+                    found.append((held[item_id].position, item_id, reason))
+        if not found:
             return []
         referred: set[str] = set()
         for tool, held in self._held.items():
             referred |= {one.refers_to for one in islice(reversed(held.values()), self._keep_recent[tool])}
-        return [one for one in old if one[1] not in referred]
+        return sorted(one for one in found if one[1] not in referred)
 
     def plan(self) -> Plan:
         """How everything that is due is evicted."""
