@@ -105,11 +105,6 @@ class View:
     staying: Collection[str] = ()
     pinned: Collection[str] = ()
 
-    @property
-    def unpinned(self) -> Sequence[ContextItem]:
-        """The items that may be evicted, if nothing else helps."""
-        return [item for item in self.items if item.id not in self.pinned]
-
 
 _DEFAULT_RULES: Mapping[ItemType, Rule] = MappingProxyType(
     {

@@ -15,6 +15,7 @@ Restored contents stay for a while (``View.staying``): they are evicted only in 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ctxfs.errors import ContextOverflow, ModelError, PromptTooLong
 from ctxfs.eviction.budget import Budget, Calibration
@@ -78,6 +79,14 @@ class Done:
 Step = Plan | AskForSummary | SummaryFailed | Done
 
 
+class _Stage(NamedTuple):
+    """A step that may be taken: ``free_tokens`` it has to free, at least; 0 or below: enough was done."""
+
+    name: str
+    free_tokens: Callable[[View], int]
+    step: Callable[[View, int], Step | None]
+
+
 @dataclass(slots=True, kw_only=True)
 class Reduction:
     """Decides what to do next, until the context is as small as ``goal`` says.
@@ -96,21 +105,21 @@ class Reduction:
     _tokens_before: int | None = None
     _counted: int = 0
     _steps: list[str] = field(default_factory=list)
-    _trying: tuple[str, Callable[[View], Step | None]] | None = None
-    _stages: deque[tuple[str, Callable[[View], Step | None]]] = field(default_factory=deque)
+    _trying: "_Stage | None" = None
+    _stages: "deque[_Stage]" = field(default_factory=deque)
     _prompts: Iterator[int] | None = None
 
     def __post_init__(self) -> None:
         self._stages.extend(
             (
-                ("types", self._types),
-                ("summary", self._summary),
-                ("archive", self._old_exchanges),
-                ("largest", self._largest_readable),
-                ("archive", self._seen_exchanges),
-                ("largest", self._largest),
-                ("largest", self._replies),
-                ("archive", self._everything_seen),
+                _Stage("types", self._wanted, self._types),
+                _Stage("summary", self._wanted, self._summary),
+                _Stage("archive", self._wanted, self._old_exchanges),
+                _Stage("largest", self._over, self._largest_readable),
+                _Stage("archive", self._over, self._seen_exchanges),
+                _Stage("largest", self._over, self._largest),
+                _Stage("largest", self._over, self._replies),
+                _Stage("archive", self._over, self._everything_seen),
             )
         )
 
@@ -121,12 +130,13 @@ class Reduction:
         if answer is not None:
             return self._answered(view, answer)
         if self._trying is not None and view.counted_tokens < self._counted:
-            self._steps.append(self._trying[0])
+            self._steps.append(self._trying.name)
         self._counted = view.counted_tokens
         while self._stages:
             self._trying = self._stages.popleft()
-            step = self._trying[1](view)
-            if step is not None:
+            free_tokens = self._trying.free_tokens(view)
+            step = self._trying.step(view, free_tokens) if free_tokens > 0 else None
+            if step:
                 return step
         return self._end(view)
 
@@ -143,38 +153,33 @@ class Reduction:
         if after < before:
             compacted = Compacted(tokens_before=before, tokens_after=after, steps=tuple(self._steps))
         error: ContextOverflow | None = None
-        if self._over(view):
+        if self._over(view) > 0:
             error = overflow(self.budget, self.calibration, view.items, view.counted_tokens)
         return Done(compacted=compacted, counted_tokens=view.counted_tokens, error=error)
 
     # As long as it is above a mark -----------------------------------------------------------------------------------
 
     def _wanted(self, view: View) -> int:
-        """How many tokens a step has to free; 0 if enough was done."""
         # Once a step has helped, another one is taken only as long as that was not enough.
-        enough = self.goal.enough if self._steps else self.goal.low
-        if view.counted_tokens <= enough:
+        if self._steps and view.counted_tokens <= self.goal.enough:
             return 0
         return view.counted_tokens - self.goal.low
 
-    def _types(self, view: View) -> Plan | None:
-        return self._compacted(self.compaction, view, self._wanted(view), view.staying)
+    def _types(self, view: View, free_tokens: int) -> Plan:
+        return self._compacted(self.compaction, view, free_tokens, view.staying)
 
-    def _old_exchanges(self, view: View) -> Plan | None:
-        return self._compacted(OLD_EXCHANGES, view, self._wanted(view), view.staying)
+    def _old_exchanges(self, view: View, free_tokens: int) -> Plan:
+        return self._compacted(OLD_EXCHANGES, view, free_tokens, view.staying)
 
     def _compacted(
-        self, compaction: SelectiveCompaction, view: View, wanted: int, staying: Collection[str]
-    ) -> Plan | None:
-        if wanted <= 0:
-            return None
-        plan = compaction.plan(view, policy=self.policy, free_tokens=wanted, counter=self.counter, staying=staying)
-        return plan or None
+        self, compaction: SelectiveCompaction, view: View, free_tokens: int, staying: Collection[str]
+    ) -> Plan:
+        return compaction.plan(view, policy=self.policy, free_tokens=free_tokens, counter=self.counter, staying=staying)
 
     # A summary -------------------------------------------------------------------------------------------------------
 
-    def _summary(self, view: View) -> Step | None:
-        if not self.asks or not self._wanted(view) or view.slot is None:
+    def _summary(self, view: View, free_tokens: int) -> Step | None:  # noqa: ARG002 - it replaces all that it can
+        if not self.asks or view.slot is None:
             return None
         items = replaced_by_summary(view.items, view.staying)
         least = self.counter.count(summary_text("", items, view.slot.path, reader=view.reader))
@@ -220,43 +225,34 @@ class Reduction:
     # As long as it could not be sent ---------------------------------------------------------------------------------
 
     def _over(self, view: View) -> int:
-        return max(0, view.counted_tokens - self.goal.limit)
+        return view.counted_tokens - self.goal.limit
 
-    def _largest_readable(self, view: View) -> Plan | None:
-        return self._contents(view, [item for item in readable_later(view.items) if item.id not in view.staying])
+    def _largest_readable(self, view: View, free_tokens: int) -> Plan:
+        items = [item for item in readable_later(view.items) if item.id not in view.staying]
+        return largest_first(self._last_resort(view).contents(items), free_tokens=free_tokens)
 
-    def _largest(self, view: View) -> Plan | None:
-        return self._contents(view, view.unpinned)
+    def _largest(self, view: View, free_tokens: int) -> Plan:
+        items = [item for item in view.items if item.id not in view.pinned]
+        return largest_first(self._last_resort(view).contents(items), free_tokens=free_tokens)
 
-    def _contents(self, view: View, items: Sequence[ContextItem]) -> Plan | None:
-        over = self._over(view)
-        if not over:
-            return None
-        offloads = LastResort(view=view, policy=self.policy, counter=self.counter).contents(items)
-        return largest_first(offloads, free_tokens=over) or None
+    def _replies(self, view: View, free_tokens: int) -> Plan:
+        return largest_first(self._last_resort(view).replies(), free_tokens=free_tokens)
 
-    def _replies(self, view: View) -> Plan | None:
-        over = self._over(view)
-        if not over:
-            return None
-        offloads = LastResort(view=view, policy=self.policy, counter=self.counter).replies()
-        return largest_first(offloads, free_tokens=over) or None
+    def _last_resort(self, view: View) -> LastResort:
+        return LastResort(view=view, policy=self.policy, counter=self.counter)
 
-    def _seen_exchanges(self, view: View) -> Plan | None:
-        return self._compacted(SEEN_EXCHANGES, view, self._over(view), view.pinned)
+    def _seen_exchanges(self, view: View, free_tokens: int) -> Plan:
+        return self._compacted(SEEN_EXCHANGES, view, free_tokens, view.pinned)
 
-    def _everything_seen(self, view: View) -> Plan | None:
+    def _everything_seen(self, view: View, free_tokens: int) -> Plan:  # noqa: ARG002 - nothing comes after it
         """Everything that the model has replied to, except for the system prompt and items that must stay."""
-        if not self._over(view):
-            return None
         stays = {ItemType.SYSTEM_PROMPT}
         for kind in (ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT):
             if not self.policy.type_enabled[kind]:
                 stays.add(kind)
         pinned = with_exchanges(view.items, view.pinned)
         going = [i for i in seen_items(view.items) if i.item_type not in stays and i.id not in pinned]
-        archive = archive_of(going, slot=view.slot, counter=self.counter)
-        return None if archive is None else Plan(archive=archive)
+        return Plan(archive=archive_of(going, slot=view.slot, counter=self.counter))
 
 
 def overflow(
