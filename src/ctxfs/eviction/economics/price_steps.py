@@ -26,7 +26,7 @@ def under_step(
     total = ledger.total_tokens - freed
     here = ledger.rates.at(total)
     below = ledger.rates.at(step)
-    places = _places(ledger)
+    places = {h.id: tokens for h, tokens in ledger.chain.with_tokens(ledger.held.keys())}
     gone = {h.id for h in taken}
     could = [
         (loss(h), h)
@@ -56,16 +56,6 @@ def under_step(
             best_gain = gain
     chosen = {h.id for _, h in could[:best]}
     return [h for item_id, h in ledger.held.items() if item_id in chosen]
-
-
-def _places(ledger: Ledger) -> dict[str, int]:
-    """By id: how many tokens of the context there are from an item on."""
-    tokens = 0
-    found: dict[str, int] = {}
-    for h in reversed(ledger.chain.by_id.values()):
-        tokens += h.candidate.tokens + h.tokens_after
-        found[h.id] = tokens
-    return found
 
 
 def _rewritten(ledger: Ledger, places: Sequence[int], freed: int) -> int:
