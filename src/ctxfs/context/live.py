@@ -171,7 +171,6 @@ class LiveTranscript:
             return
         self._agrees = False
         await self.fs.writer.settle()
-        before = self.transcript
         pending = self.pending
         counter = self.rules.counter
         self.begin()
@@ -183,7 +182,6 @@ class LiveTranscript:
             self.transcript.enter(recorded_entry(item, self.known, self.rules))
             if item.id in pending.eager:
                 self._hold_named(pending.eager[item.id])
-        self.transcript.going_on_from(before)
         self._agrees = True
 
     async def take_in(self, items: Sequence[ContextItem], counter: TokenCounter) -> None:

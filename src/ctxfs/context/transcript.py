@@ -408,17 +408,6 @@ class Transcript:
             unchanged = next((n for n, (one, other) in pairs if one != other), min(len(old), len(self._items)))
             self.economy.rebuilt(self._items.values(), unchanged=unchanged)
 
-    def going_on_from(self, before: "Transcript") -> None:
-        """Take over what ``before`` learned: this has the same items, changed somewhere in the middle."""
-        if self.economy is None or before.economy is None:
-            return
-        tokens = 0
-        for old, new in zip(before.items.values(), self._items.values(), strict=False):
-            if (old.id, old.token_count, old.destroyed) != (new.id, new.token_count, new.destroyed):
-                break
-            tokens += new.token_count
-        self.economy.going_on_from(before.economy, unchanged_tokens=tokens)
-
 
 def _asked_by(call: ToolCall) -> tuple[str, str] | None:
     """What is equal for calls that ask for the same: the tool, and its arguments; None: they are too long."""

@@ -252,11 +252,6 @@ class SessionPricing:
     def _known(self) -> dict[str, Candidate]:
         return {item_id: held.candidate for item_id, held in self.ledger.held.items()}
 
-    def going_on_from(self, before: "SessionPricing", *, unchanged_tokens: int) -> None:
-        """What was entered here is the context of ``before`` up to ``unchanged_tokens``; what that knew is known."""
-        self.keep_recent_cost = before.keep_recent_cost
-        self.ledger.going_on_from(before.ledger, unchanged_tokens=unchanged_tokens)
-
     def _rebuilt(self, items: Sequence[ContextItem], held: Mapping[str, Candidate], unchanged: int) -> None:
         same = sum(item.token_count for item in items[:unchanged])
         self.ledger.rebuilt(self._parts(items, held), unchanged_tokens=same)
@@ -285,7 +280,7 @@ class SessionPricing:
         self.keep_recent_cost = before.keep_recent_cost
         if known.total_tokens != self.ledger.total_tokens or not free <= known.held.keys():
             # The journal was damaged, the counter is another one, or messages came back as a whole.
-            self.ledger.going_on_from(known, unchanged_tokens=self.ledger.total_tokens)
+            self.ledger.going_on_from(known)
             return
         known.pin(known.held.keys() - free, pinned=True)
         known.pin(free, pinned=False)

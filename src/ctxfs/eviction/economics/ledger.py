@@ -285,9 +285,9 @@ class Ledger:
             self.changes += 1
         return self
 
-    def going_on_from(self, before: "Ledger", *, unchanged_tokens: int) -> Self:
-        """Take over what ``before`` knew, whose context is this one up to ``unchanged_tokens``."""
-        known = min(unchanged_tokens, before.total_tokens - before.new_tokens)
+    def going_on_from(self, before: "Ledger") -> Self:
+        """Take over what ``before`` knew of the same session, whose context is this one, up to small differences."""
+        known = min(self.total_tokens, before.total_tokens - before.new_tokens)
         self.lost(self.total_tokens - self.new_tokens - known)
         self.spent = before.spent
         self.saved = before.saved
