@@ -20,12 +20,10 @@ TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 MEASURED = measured_folders()
 
-SCHEDULES = {
-    *("agent", "cleanup", "content", "context", "history", "llm", "prove", "session", "storage", "testing", "text"),
-    *("transfer", "test_bash.py"),
-}
-"""Folders and files whose code starts tasks or processes, locks, or may be cancelled: their tests run on both event
-loops. Elsewhere code only awaits what is tested there, and asyncio is enough but for random examples."""
+ON_BOTH_LOOPS = {"prove", "storage"}
+"""Folders whose code starts tasks, locks or hands work to threads at each call: their tests run on both event loops.
+Elsewhere those do that are marked ``both_loops``: they start tasks or processes, cancel, or have two callers at once.
+The rest only awaits what is tested there, and asyncio is enough but for random examples."""
 
 loopback_only.install()
 # What a shell starts in the background ignores interrupts, and what it starts in its turn would, too.
@@ -86,7 +84,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def _needs_trio(item: pytest.Item) -> bool:
     """Whether scheduling matters to a test; hypothesis derives the same examples on each event loop."""
-    return not item.get_closest_marker("hypothesis") and not SCHEDULES.isdisjoint(item.path.parts)
+    if item.get_closest_marker("hypothesis"):
+        return False
+    return bool(item.get_closest_marker("both_loops")) or not ON_BOTH_LOOPS.isdisjoint(item.path.parts)
 
 
 @pytest.hookimpl(trylast=True)

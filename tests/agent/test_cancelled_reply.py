@@ -11,7 +11,7 @@ from ctxfs import Agent, AgentConfig, ContextFileSystem
 from ctxfs.eviction import Budget
 from ctxfs.messages import AssistantMessage, ModelEvent, ModelRequest, Reply, Usage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 SAID = "It is done. " * 600
 

@@ -175,6 +175,7 @@ async def test_a_request_with_an_item_that_was_replaced_before_it_was_recorded_i
         assert (await context.request_at(2)).messages == sent
 
 
+@pytest.mark.both_loops
 async def test_a_cancelled_query_is_recorded_whole(tmp_path: Path) -> None:
     started = anyio.Event()
 
@@ -326,6 +327,7 @@ async def test_opening_a_session_in_a_store_is_one_commit() -> None:
         await killed.add(UserMessage("Go"))
 
 
+@pytest.mark.both_loops
 async def test_two_that_open_a_new_session_record_its_beginning_once() -> None:
     bucket = MemoryBucket()
     both = [SharedFileSystem("s", root_path=sessions(bucket), layout=layout) for layout in (ENVELOPE, TEXT)]

@@ -138,6 +138,7 @@ async def test_the_session_is_asked_once_and_the_call_goes_on_with_the_same_byte
         assert shop.charged == undisturbed.charged == [0, 1]
 
 
+@pytest.mark.both_loops
 @pytest.mark.parametrize("kind", PLACES)
 @pytest.mark.parametrize("fate", ["lost", "answer lost"])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # each write once: the writes are the same

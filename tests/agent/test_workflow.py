@@ -33,7 +33,7 @@ from ctxfs.testing.invariants import check
 from ctxfs.testing.scripted import Turn
 from ctxfs.tools import Materialize
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 LINES = 300
 

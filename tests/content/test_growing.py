@@ -52,6 +52,7 @@ async def growing(recorded: list[Stored]) -> tuple[FullStore, GrowingLog]:
     )
 
 
+@pytest.mark.both_loops
 async def test_a_piece_whose_caller_gave_up_is_there_whole() -> None:
     recorded: list[Stored] = []
     store, log = await growing(recorded)

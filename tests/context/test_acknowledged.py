@@ -392,6 +392,7 @@ async def test_an_error_that_no_retry_can_help_is_raised_at_once(tmp_path: Path)
         await fs.writer.add([good])
 
 
+@pytest.mark.both_loops
 @pytest.mark.anyio
 async def test_one_callers_bad_record_is_not_anothers(tmp_path: Path) -> None:
     failed: list[str] = []
@@ -435,6 +436,7 @@ def test_a_tools_result_is_checked_where_it_is_made(field: str, value: Any) -> N
     assert ToolResult("x", is_error=None) == ToolResult("x")  # type: ignore[arg-type]
 
 
+@pytest.mark.both_loops
 @pytest.mark.anyio
 async def test_a_redaction_that_gives_no_content_loses_no_other_result(tmp_path: Path) -> None:
     turns: list[Any] = [[ToolCall("fast", {}), ToolCall("slow", {})], "Done."]

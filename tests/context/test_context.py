@@ -215,6 +215,7 @@ async def test_whatever_left_is_read_back_byte_for_byte(
         check({"model": "m", "max_tokens": 1, **await context.request()})
 
 
+@pytest.mark.both_loops
 async def test_adding_from_two_tasks_keeps_every_message(tmp_path: Path) -> None:
     async with Context(root_path=tmp_path) as context:
         async with anyio.create_task_group() as group:

@@ -76,6 +76,7 @@ def described(items: Iterable[ContextItem]) -> list[str]:
     return [item.id for item in items if item.offloaded and "identifier_" in str(item.message.content)]
 
 
+@pytest.mark.both_loops
 @pytest.mark.anyio
 async def test_a_cancelled_add_leaves_no_trace() -> None:
     counter = Interrupting()
@@ -92,6 +93,7 @@ async def test_a_cancelled_add_leaves_no_trace() -> None:
         assert described(context.items) == ["call_1", "call_2"]
 
 
+@pytest.mark.both_loops
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_an_add_whose_task_is_cancelled_leaves_no_trace() -> None:

@@ -108,6 +108,7 @@ async def _take(lock: LoopLock) -> None:
         pass
 
 
+@pytest.mark.both_loops
 @pytest.mark.anyio
 async def test_nobody_waits_for_a_task_that_ended_with_the_lock() -> None:
     lock = LoopLock()
@@ -117,6 +118,7 @@ async def test_nobody_waits_for_a_task_that_ended_with_the_lock() -> None:
         await _take(lock)
 
 
+@pytest.mark.both_loops
 @pytest.mark.anyio
 async def test_who_waits_when_the_holder_ends_takes_the_lock() -> None:
     lock = LoopLock()
@@ -135,6 +137,7 @@ async def test_who_waits_when_the_holder_ends_takes_the_lock() -> None:
             ends.set()
 
 
+@pytest.mark.both_loops
 @pytest.mark.anyio
 async def test_a_task_does_not_wait_for_the_lock_that_it_kept() -> None:
     lock = LoopLock()

@@ -96,6 +96,7 @@ def test_an_interrupt_between_the_commit_and_what_it_changes(
             assert (name, at, wrong) == (name, at, [])
 
 
+@pytest.mark.both_loops
 @pytest.mark.anyio
 async def test_a_writer_that_took_over_meanwhile_is_not_written_over(tmp_path: Path) -> None:
     line = Line()
@@ -118,6 +119,7 @@ async def test_a_writer_that_took_over_meanwhile_is_not_written_over(tmp_path: P
         assert [item.message.content for item in other.items] == ["first", "of another writer"]
 
 
+@pytest.mark.both_loops
 @pytest.mark.anyio
 async def test_a_tool_that_changes_something_does_not_run_when_the_disk_takes_no_more(tmp_path: Path) -> None:
     charged: list[int] = []

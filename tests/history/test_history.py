@@ -725,6 +725,7 @@ async def test_every_method_has_an_async_twin(tmp_path: Path) -> None:
         assert await history.aresponses({"input": "go"}) == {"input": "go"}
 
 
+@pytest.mark.both_loops
 @pytest.mark.anyio
 async def test_a_cancelled_rewrite_loses_no_decision(tmp_path: Path) -> None:
     history = History("s", root_path=tmp_path, **KEEP_ONE)

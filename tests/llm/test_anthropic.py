@@ -260,6 +260,7 @@ async def test_it_can_be_closed_twice_and_used_again() -> None:
         await model.close()
 
 
+@pytest.mark.both_loops
 async def test_two_calls_at_a_time() -> None:
     async with MessagesServer(["a", "a"]) as server:
         model = chat(server)
@@ -270,6 +271,7 @@ async def test_two_calls_at_a_time() -> None:
     assert len(server.requests) == 2
 
 
+@pytest.mark.both_loops
 async def test_a_stream_that_is_stopped_early_leaves_the_model_usable() -> None:
     async with MessagesServer(["a long answer in pieces, many of them", "b"]) as server:
         model = chat(server)

@@ -167,6 +167,7 @@ class Flaky:
             return [event async for event in events]
 
 
+@pytest.mark.both_loops
 @pytest.mark.anyio
 async def test_a_failed_attempt_is_announced_waited_for_and_made_again() -> None:
     flaky = Flaky(classify("slow down", status=429, headers={"retry-after": "3"}), broken("gone"))
@@ -184,6 +185,7 @@ async def test_a_failed_attempt_is_announced_waited_for_and_made_again() -> None
     assert 0.75 <= slept[1] <= 1.0
 
 
+@pytest.mark.both_loops
 @pytest.mark.anyio
 @pytest.mark.parametrize(("max_retries", "slept"), [(0, 0), (2, 2)])
 async def test_retries_end(max_retries: int, slept: int) -> None:
@@ -194,6 +196,7 @@ async def test_retries_end(max_retries: int, slept: int) -> None:
     assert len(flaky.slept) == slept
 
 
+@pytest.mark.both_loops
 @pytest.mark.anyio
 async def test_what_cannot_be_helped_is_not_tried_again() -> None:
     flaky = Flaky(classify("no", status=400))
@@ -202,6 +205,7 @@ async def test_what_cannot_be_helped_is_not_tried_again() -> None:
     assert flaky.slept == []
 
 
+@pytest.mark.both_loops
 @pytest.mark.anyio
 async def test_errors_that_are_no_failed_attempts_pass_through() -> None:
     with pytest.raises(ZeroDivisionError):

@@ -285,6 +285,7 @@ async def test_a_reader_follows_the_writer(tmp_path: Path) -> None:
         os.truncate(fs.session_path / "journal.jsonl", (fs.session_path / "journal.jsonl").stat().st_size - 15)
 
 
+@pytest.mark.both_loops
 async def test_concurrent_offloads_share_commits_and_all_arrive(tmp_path: Path) -> None:
     calls = FailingFileSystem()
     store = LocalStore(tmp_path, "session_1", fs=as_port(calls))
@@ -300,6 +301,7 @@ async def test_concurrent_offloads_share_commits_and_all_arrive(tmp_path: Path) 
             assert await fs.load(item.id) == f"content {n}"
 
 
+@pytest.mark.both_loops
 async def test_one_callers_failure_is_not_anothers(tmp_path: Path) -> None:
     async with ContextFileSystem(root_path=tmp_path) as fs:
         good = [tool_result(fs, f"content {n}", f"call_{n}") for n in range(6)]
@@ -357,6 +359,7 @@ async def evict_with_failure(root: Path, failing: int) -> bool:
     return len(calls.log) < failing
 
 
+@pytest.mark.both_loops
 async def test_a_cancelled_eviction_is_whole_or_absent(tmp_path: Path, anyio_backend_name: str) -> None:
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
         items = [tool_result(fs, f"content {n}", f"call_{n}") for n in range(20)]
@@ -375,6 +378,7 @@ async def test_a_cancelled_eviction_is_whole_or_absent(tmp_path: Path, anyio_bac
         assert again.recovery.clean
 
 
+@pytest.mark.both_loops
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_task_cancel_waits_for_the_outcome_and_cancels_once(tmp_path: Path) -> None:
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:

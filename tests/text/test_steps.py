@@ -35,6 +35,7 @@ class Work:
         assert await to_thread.run_sync(self.ended.wait, HANGS_S)
 
 
+@pytest.mark.both_loops
 @pytest.mark.anyio
 async def test_work_ends_at_its_next_checkpoint_when_its_scope_is_cancelled() -> None:
     work = Work()
@@ -60,6 +61,7 @@ def test_work_ends_at_its_next_checkpoint_when_its_task_is_cancelled() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.both_loops
 @pytest.mark.anyio
 async def test_results_and_errors_come_back() -> None:
     assert await run_in_steps(lambda: 7) == 7

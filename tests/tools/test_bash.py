@@ -32,7 +32,7 @@ from ctxfs.tools.retrieval import retrieval_tools
 from failing_fs import FailingFileSystem, as_port
 from patience import HANGS_S
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
 ALLOWED = Bash(allow_unapproved=True)
 

@@ -163,6 +163,7 @@ async def test_a_sync_function_runs_in_another_thread() -> None:
     assert (await where.run({})).content != str(threading.get_ident())
 
 
+@pytest.mark.both_loops
 async def test_cancelling_does_not_wait_for_a_sync_function() -> None:
     begun, release, ended = threading.Event(), threading.Event(), threading.Event()
 

@@ -289,6 +289,7 @@ class GatedStore(MemoryStore):
             self.ended.release()
 
 
+@pytest.mark.both_loops
 async def test_threads_whose_search_was_cancelled_end_soon(tmp_path: Path) -> None:
     store = GatedStore()
     async with ContextFileSystem(root_path=tmp_path, store=store) as fs:

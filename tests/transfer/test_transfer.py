@@ -249,6 +249,7 @@ async def test_an_imported_session_goes_on(tmp_path: Path) -> None:
         assert await fs.load("call_1") == CONTENTS[1]
 
 
+@pytest.mark.both_loops
 async def test_export_while_a_writer_is_active(tmp_path: Path) -> None:
     async with ContextFileSystem("one", root_path=tmp_path / "a") as fs:
         ids = await fill(fs, ["first"])
@@ -393,6 +394,7 @@ async def test_a_session_of_that_id_is_there(tmp_path: Path) -> None:
     assert tree(tmp_path) == before
 
 
+@pytest.mark.both_loops
 async def test_two_imports_at_once_one_wins(tmp_path: Path) -> None:
     await make(tmp_path / "a")
     await export_session("one", tmp_path / "1.ctxfs", root_path=tmp_path / "a")
@@ -790,6 +792,7 @@ async def test_what_a_killed_import_left_is_removed_by_the_next(tmp_path: Path) 
     assert [name for name in tree(tmp_path / "b") if "/" not in name] == ["one"]
 
 
+@pytest.mark.both_loops
 async def test_cancelling_an_import_leaves_nothing(tmp_path: Path, anyio_backend_name: str) -> None:
     await exported(tmp_path, ["x" * 10_000] * 20)
     (tmp_path / "b").mkdir()
