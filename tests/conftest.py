@@ -97,7 +97,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     both event loops; random ones (``make properties``) are tried on both. Coverage is measured in the fast tests of the
     pure core's own rooms that do the same every time, on one event loop: a module of it is covered by tests that stand
     beside it, not by a command that happens to run it or by what hypothesis draws, and the other tests run at full
-    speed. Where ``--cov-context`` asks which lines each test runs, all of them are measured.
+    speed. So do those marked ``no_cover``, which run nothing of it that quicker ones do not run. Where
+    ``--cov-context`` asks which lines each test runs, all of them are measured.
     """
     if settings().derandomize:
         again = {item for item in items if "trio" in item.name and not _needs_trio(item)}

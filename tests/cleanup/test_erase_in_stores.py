@@ -30,6 +30,8 @@ from storage.contest import bucket_at
 from storage.object_servers import seaweedfs
 from storage.postgres_server import postgres
 
+pytestmark = pytest.mark.no_cover
+
 FORMS = (SECRET.encode(), SECRET.encode("unicode_escape"), SECRET.replace('"', '\\"').encode())
 AS_IT_IS = replace(ENVELOPE, compress_from_chars=0)
 KINDS = ("inline", "stored", "evicted", "archived", "page", "large")
@@ -162,6 +164,7 @@ async def test_a_reader_that_was_open_reads_on() -> None:
         assert SECRET not in repr(await reader.history())
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_erasing_again_and_again_opens_in_few_requests() -> None:
     """The numbers of segments stay taken, and need not be read; a session of many commits goes on as any other."""

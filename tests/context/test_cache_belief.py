@@ -50,6 +50,7 @@ async def test_what_a_provider_did_not_cache_costs_no_rewrite(tmp_path: Path) ->
         assert [step.reason for step in context.plan().offloads] == [str(Why.EXPIRED)]
 
 
+@pytest.mark.slow
 async def test_a_resumed_session_believes_the_last_bill(tmp_path: Path) -> None:
     for usage, replaced in ((Usage(cache_read_input_tokens=65_000), 0), (Usage(input_tokens=65_000), 1)):
         async with context_in(tmp_path) as context:

@@ -234,7 +234,7 @@ def together(kind: Kind, pairs: Iterable[frozenset[Chosen]], directory: Path) ->
 
 
 @pytest.mark.filterwarnings("ignore:ephemeral_keep_recent has no effect")  # an agent without tools is no error
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ["Context", "History", pytest.param("AgentConfig", marks=pytest.mark.slow)])
 def test_two_settings_work_together_or_are_refused_by_both_names(name: str, tmp_path: Path) -> None:
     kind = KINDS[name]
     accepted = []

@@ -14,7 +14,7 @@ from ctxfs.testing import ScriptedModel
 from ctxfs.testing.invariants import check
 from ctxfs.tools import Materialize
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_cover]
 
 
 def body(n: int) -> str:
@@ -67,6 +67,7 @@ async def test_it_shrinks_after_a_resume_too(tmp_path: Path) -> None:
         assert second.can_shrink
 
 
+@pytest.mark.slow
 async def test_its_price_shrinks_what_materialization_left(tmp_path: Path) -> None:
     model = ScriptedModel([*calls("plain", 30), "ok"])
     config = AgentConfig(tools=[plain], materialize=Materialize(), offload_root_path=tmp_path)

@@ -239,3 +239,13 @@ def test_what_stands_for_the_first_item_of_a_block_counts_with_the_last_one_of_t
     ledger.evicted(["64"])
     assert ledger.held["63"].tokens_after == 7 + 50 + 7
     assert ledger.held["65"].tokens_after == 7
+
+
+def test_read_backs_are_expected_of_what_is_back_only_as_a_preview() -> None:
+    ledger = with_one(item("a")).evicted({"a"}).replied([100])
+    expected = ledger.open_read_backs.expected(ledger.calls, 10)
+    assert expected > 0
+    ledger.rebuilt([3_000, item("a", 1_000, hidden_tokens=5_000), 100])
+    assert ledger.open_read_backs.expected(ledger.calls, 10) == pytest.approx(expected)
+    ledger.rebuilt([3_000, item("a"), 100])
+    assert ledger.open_read_backs.expected(ledger.calls, 10) == pytest.approx(0)

@@ -11,6 +11,8 @@ import pytest
 from test_layers import MODULES
 from test_public_names import ADAPTERS, public_objects
 
+pytestmark = pytest.mark.no_cover
+
 VALUES = frozenset(
     """
     Part Edits HostCache ContextItem ContextRef ToolCall ToolMessage ToolResult ToolCallResult Usage

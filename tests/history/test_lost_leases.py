@@ -12,6 +12,8 @@ from ctxfs.stores import ObjectSessions
 from history.test_history import KEEP_ONE, conversation
 from storage.buckets import Fate, MemoryBucket
 
+pytestmark = pytest.mark.no_cover
+
 
 class Disturbed(MemoryBucket):
     """A bucket that cannot be read while it is away; something else happens before its next writes."""

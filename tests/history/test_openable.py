@@ -12,6 +12,8 @@ import pytest
 from ctxfs import History, Part
 from ctxfs.context.history.views import Api
 
+pytestmark = pytest.mark.no_cover
+
 LOG = "".join(f"request {n} was served in time\n" for n in range(1_500))
 
 

@@ -22,6 +22,8 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import ScriptedModel
 from ctxfs.tools import Materialize
 
+pytestmark = pytest.mark.no_cover
+
 USER = {"role": "user", "content": "hello"}
 BIG = "".join(f"line {i} of a file\n" for i in range(400))
 RESULT = Part("result", BIG, 0, "c1", "Read")

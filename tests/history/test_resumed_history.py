@@ -26,6 +26,8 @@ from ctxfs.tools import Materialize
 from history.test_history import settings_of
 from line_count import counted_lines
 
+pytestmark = pytest.mark.no_cover
+
 CALLS = 30
 OURS = str(Path(ctxfs.__file__).parent)
 
@@ -133,6 +135,7 @@ def test_it_plans_as_one_that_goes_on(
     assert len(going_on.evicted) >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("longer", range(4))
 def test_parts_that_come_in_get_the_same_names_once_others_were_replaced(tmp_path: Path, longer: int) -> None:
     """A name that is a character longer is a token more in one path out of four."""
@@ -275,6 +278,7 @@ def lines_of_a_resume(room: str, calls: int, keep_recent: dict[str, int] | None)
     return lines.run
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover  # this is another tracer
 @pytest.mark.parametrize("keep_recent", [None, {"Read": 5}])
 @pytest.mark.parametrize("room", ["context", "eviction"])

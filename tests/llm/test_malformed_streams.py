@@ -200,6 +200,7 @@ BOTH = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.no_cover
 @pytest.mark.anyio
 @BOTH
 @pytest.mark.parametrize(

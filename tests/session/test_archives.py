@@ -33,6 +33,7 @@ def exchange(number: int) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 async def test_the_items_of_an_archive_are_those_that_left_as_they_were(tmp_path: Path) -> None:
     rules = {
         ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=3),

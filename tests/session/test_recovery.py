@@ -23,7 +23,7 @@ from ctxfs.session.recovery import Recovery
 from ctxfs.storage.memory import MemoryStore
 from session_items import evicted, tool_result, user_message
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_cover]
 
 CONTENTS_OF_A_SESSION: list[Content] = [
     "plain\ntext\n",
@@ -76,6 +76,7 @@ async def test_an_orderly_session_needs_no_repair() -> None:
     await assert_holds(store, expected)
 
 
+@pytest.mark.slow
 async def test_a_journal_torn_at_any_byte_of_its_last_commit() -> None:
     store = MemoryStore("session_1")
     async with ContextFileSystem("session_1", store=store) as fs:

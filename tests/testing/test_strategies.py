@@ -5,11 +5,14 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
+import pytest
 from hypothesis import Phase, find, settings
 from hypothesis.errors import NoSuchExample
 
 from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage
 from ctxfs.testing.strategies import transcripts
+
+pytestmark = pytest.mark.no_cover
 
 Transcript = tuple[Message, ...]
 

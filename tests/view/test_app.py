@@ -29,6 +29,8 @@ from patience import HANGS_S
 from view.served import serving
 from view_session import SESSION, make_session
 
+pytestmark = pytest.mark.no_cover
+
 
 def get(address: str, **headers: str) -> httpx2.Response:
     return httpx2.get(address, headers=headers, timeout=HANGS_S)
