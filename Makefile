@@ -39,12 +39,14 @@ PYTEST := $(BIN)/python -m pytest
 TESTS := $(BIN)/python scripts/run_tests.py
 PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=worksteal
 QUICK := --ignore=tests/prove -m 'not slow and not service' -k 'not trio'
-# Sessions against a model or a hostile process, cancelled, interrupted and crashed at every step, calls that fail one after
-# the other, thousands of hostile names and files. Most of what a change breaks fails in other tests too.
+# Sessions against a model or a hostile process, cancelled, interrupted and crashed at every step, resumed at each call, under
+# random settings; calls that fail one after the other, thousands of hostile names and files. Most of what a change breaks
+# fails in other tests too.
 PROOFS := cancellation chained_kill crash endings expressions forgery full_disk fuzz history names port_faults \
 	state_machine strace_faults swaps transcripts window writers
 PLAYS := $(PROOFS:%=tests/prove/test_%.py) tests/agent/test_interrupts.py tests/session/test_interrupts.py \
-	tests/storage/test_handles.py
+	tests/storage/test_handles.py tests/agent/test_placeholders_open.py tests/agent/test_unknown_outcomes.py \
+	tests/cleanup/test_histories.py tests/economics/test_resumed_plan.py
 ifndef SEED
 SEED := $(strip $(shell od -An -N4 -tu4 /dev/urandom))
 endif

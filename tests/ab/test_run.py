@@ -109,7 +109,7 @@ async def test_a_model_that_loops_is_stopped_by_the_budget(tmp_path: Path) -> No
     async def loops(task: Task, session: Session) -> bool:
         client = session.client(ScriptedModel(["again"] * 10_000, model=MODEL))
         while True:
-            await asked(client, [UserMessage(task.prompt * 200)])
+            await asked(client, [UserMessage(task.prompt * 1_000)])
 
     comparison = await compared(tmp_path, ["none", "default"], loops, budget_usd=0.1)
     assert 0.05 < comparison.spent_usd <= 0.1

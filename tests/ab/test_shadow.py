@@ -214,15 +214,16 @@ def test_the_excess_over_the_noise_has_an_interval_by_tool_and_age() -> None:
     assert shadow_figures([]) == []
 
 
+@pytest.mark.slow
 def test_noise_alone_is_shown_as_no_difference_in_95_of_100_sessions() -> None:
     draw = random.Random(3)
     kinds = [shadowed(differs=differs, is_noise=noise) for differs in (False, True) for noise in (False, True)]
     missed = 0
-    for _ in range(200):
+    for _ in range(100):
         found = [kinds[2 * (draw.random() < 0.3) + (draw.random() < 0.3)] for _ in range(20)]
         excess = shadow_figures(found)[0].excess
         missed += not excess.low <= 0 <= excess.high
-    assert missed <= 10
+    assert missed <= 5
 
 
 ASKS = """

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,10 @@ from hypothesis import strategies as st
 from ctxfs.tools import stringify
 
 NODE = shutil.which("node")
+PROGRAM = """
+const lines = require("readline").createInterface({input: process.stdin});
+lines.on("line", line => process.stdout.write(JSON.stringify(JSON.parse(line)) + "\\n"));
+"""
 
 
 @pytest.mark.parametrize(
@@ -34,13 +39,29 @@ def test_values(value: object, text: str) -> None:
     assert stringify(value) == text
 
 
-@pytest.mark.skipif(NODE is None, reason="NOT COMPARED with JavaScript: there is no node on this machine")
+@pytest.fixture(scope="module")
+def javascript() -> Iterator[Callable[[str], str]]:
+    """What ``JSON.stringify`` makes of a JSON text, in one process for all examples."""
+    if NODE is None:
+        pytest.skip("NOT COMPARED with JavaScript: there is no node on this machine")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([NODE, "-e", PROGRAM], **pipes) as process:
+        asked, answers = process.stdin, process.stdout
+        assert asked is not None
+        assert answers is not None
+
+        def written(text: str) -> str:
+            asked.write(text.encode() + b"\n")
+            asked.flush()
+            return answers.readline().decode().removesuffix("\n")
+
+        yield written
+        asked.close()
+
+
 @given(values=st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20), max_size=200))
-def test_it_writes_what_javascript_writes(values: list[float | str]) -> None:
-    assert NODE is not None
-    program = "process.stdout.write(JSON.stringify(JSON.parse(require('fs').readFileSync(0, 'utf8'))))"
-    done = subprocess.run([NODE, "-e", program], input=json.dumps(values).encode(), capture_output=True, check=True)
-    assert stringify(values) == done.stdout.decode()
+def test_it_writes_what_javascript_writes(javascript: Callable[[str], str], values: list[float | str]) -> None:
+    assert stringify(values) == javascript(json.dumps(values))
 
 
 def test_what_json_cannot_hold_is_refused() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctxfs.lab.recordings.recording import Message, Recording, Role
@@ -25,6 +25,10 @@ NAMES = [
     "clear-500-keep-0-clear-at-least-200",
     "patient-8",
 ]
+
+
+FEWER = settings(max_examples=settings().max_examples // 3)
+"""An example is replayed under each of the policies: twenty of them are 200 replays."""
 
 
 def policies() -> list[Policy]:
@@ -173,6 +177,8 @@ def test_keep_recent_waits_until_the_model_has_seen_a_result() -> None:
     assert contexts[2] - contexts[1] == len("seen") + len("and now?") - 2 * (100 - 40)
 
 
+@pytest.mark.slow
+@FEWER
 @given(recording=recordings())
 def test_a_cache_that_gives_back_less_costs_more_once_something_leaves(recording: Recording) -> None:
     ready = prepare(recording, chars)
@@ -329,6 +335,8 @@ class Checked:
         self.sizes |= {i.index: i.tokens for i in items}
 
 
+@pytest.mark.slow
+@FEWER
 @given(recording=recordings())
 def test_nothing_grows_under_any_policy(recording: Recording) -> None:
     ready = prepare(recording, chars)
@@ -340,6 +348,8 @@ def test_nothing_grows_under_any_policy(recording: Recording) -> None:
             assert cost.peak_tokens <= never.peak_tokens, policy.name
 
 
+@pytest.mark.slow
+@FEWER
 @given(recording=recordings(), share=st.floats(0.1, 1))
 def test_no_policy_sees_what_comes(recording: Recording, share: float) -> None:
     cut = Recording(name="cut", messages=recording.messages[: max(2, int(share * len(recording.messages)))])

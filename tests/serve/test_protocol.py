@@ -150,6 +150,7 @@ def test_a_server_imports_nothing_that_makes_it_start_late() -> None:
     assert not {"pydantic", "sqlite3", "ctxfs.tools.retrieval", "ctxfs.context.history.history"} & set(loaded)
 
 
+@pytest.mark.service
 def test_a_plug_in_greets_before_the_command_line_is_imported(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
@@ -167,6 +168,7 @@ def test_a_plug_in_greets_before_the_command_line_is_imported(tmp_path: Path) ->
     assert not {"typer", "pydantic", "anyio", "ctxfs.session"} & set(ran.stderr.split())
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("settings", [{}, {"CTXFS_PREVIEW_ABOVE_TOKENS": "9000"}])
 def test_a_plug_in_greets_once_and_goes_on(settings: dict[str, str], tmp_path: Path) -> None:
     environment = {**_without_settings(), "CTXFS_ROOT": str(tmp_path), **settings}
@@ -178,6 +180,7 @@ def test_a_plug_in_greets_once_and_goes_on(settings: dict[str, str], tmp_path: P
     assert "serverInfo" in answers[0]["result"]
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("wrong", ["CTXFS_ROOT", "CTXFS_STORE", "CTXFS_PREVIEW_ABOVE_TOKENS"])
 def test_a_plug_in_whose_environment_is_wrong_does_not_greet(wrong: str, tmp_path: Path) -> None:
     (tmp_path / "500").write_text("a file, no place for sessions, and too small a number of tokens")
@@ -190,6 +193,7 @@ def test_a_plug_in_whose_environment_is_wrong_does_not_greet(wrong: str, tmp_pat
     assert ran.stderr.startswith("ctxfs: ")
 
 
+@pytest.mark.service
 @pytest.mark.parametrize(
     "root", ["~/file", "~/file/below", "~nobody-has-this-name/x", "~/" + "a" * 300], ids=lambda root: root[:9]
 )
@@ -202,6 +206,7 @@ def test_a_plug_in_whose_root_cannot_hold_sessions_does_not_greet(root: str, tmp
     assert ran.stderr.startswith("ctxfs: ")
 
 
+@pytest.mark.service
 def test_a_plug_in_without_the_command_line_does_not_greet(tmp_path: Path) -> None:
     code = (
         "import sys\n"
@@ -216,6 +221,7 @@ def test_a_plug_in_without_the_command_line_does_not_greet(tmp_path: Path) -> No
     assert "needs typer" in ran.stderr
 
 
+@pytest.mark.service
 def test_a_plug_in_that_cannot_serve_does_not_greet(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ctxfs", "mcp", "--claude-code", "--preview-above-tokens", "500"]
     command += ["--root", str(tmp_path)]

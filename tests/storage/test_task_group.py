@@ -18,5 +18,5 @@ async def test_a_group_keeps_nothing_of_tasks_that_have_ended() -> None:
         for _ in range(10):
             group.start_soon(anyio.lowlevel.checkpoint)
         await wait_all_tasks_blocked()
-        found = [one for one in gc.get_objects() if isinstance(one, CoroutineType)]
+        found = [one for one in gc.get_objects() if type(one) is CoroutineType]
         assert [one for one in found if one.__qualname__.startswith("TaskGroup.")] == []

@@ -21,6 +21,8 @@ from ctxfs.session.timeline.back import pinned
 from ctxfs.session.timeline.bring_back import change_session
 from ctxfs.session.writer import SessionWriter
 
+pytestmark = pytest.mark.no_cover
+
 ITEMS = 40
 
 
@@ -126,7 +128,7 @@ async def test_other_lines_at_the_place_of_those_read_are_taken_in(tmp_path: Pat
 def _kept() -> int:
     """How many journals that were read are in memory, beside the empty one."""
     gc.collect()
-    return sum(isinstance(one, Reading) and bool(one.data) for one in gc.get_objects())
+    return sum(type(one) is Reading and bool(one.data) for one in gc.get_objects())
 
 
 @pytest.mark.anyio
@@ -142,13 +144,14 @@ async def test_a_journal_is_kept_only_for_who_goes_through_it(tmp_path: Path, mo
     flush = SessionWriter.flush
 
     async def counted(writer: SessionWriter) -> None:
-        while_opened.append(_kept())
+        if not while_opened:
+            while_opened.append(_kept())
         await flush(writer)
 
     monkeypatch.setattr(SessionWriter, "flush", counted)
     async with ContextFileSystem("s", root_path=tmp_path) as fs:
         assert fs.state.items
-    assert while_opened[0] == 0
+    assert while_opened == [0]
 
 
 def test_a_server_keeps_no_journal_for_the_life_of_its_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
