@@ -82,11 +82,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         threads._threads.cache_clear()  # noqa: SLF001 - nobody else ends them, and they end when nothing refers to them
 
 
-def _needs_trio(item: pytest.Item) -> bool:
-    """Whether scheduling matters to a test; hypothesis derives the same examples on each event loop."""
-    if item.get_closest_marker("hypothesis"):
+def _is_again(item: pytest.Item) -> bool:
+    """Whether a test runs on trio what it runs on asyncio, though scheduling does not matter to it.
+
+    A test that names trio itself means it. Hypothesis derives the same examples on each event loop.
+    """
+    if not isinstance(item, pytest.Function) or "trio" not in item.name:
         return False
-    return bool(item.get_closest_marker("both_loops")) or not ON_BOTH_LOOPS.isdisjoint(item.path.parts)
+    if item.get_closest_marker("hypothesis"):
+        return True
+    on_both = item.get_closest_marker("both_loops") or not ON_BOTH_LOOPS.isdisjoint(item.path.parts)
+    return not on_both and item.callspec.params.get("anyio_backend") == "trio"
 
 
 @pytest.hookimpl(trylast=True)
@@ -101,7 +107,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ``--cov-context`` asks which lines each test runs, all of them are measured.
     """
     if settings().derandomize:
-        again = {item for item in items if "trio" in item.name and not _needs_trio(item)}
+        again = {item for item in items if _is_again(item)}
         config.hook.pytest_deselected(items=list(again))
         items[:] = [item for item in items if item not in again]
     if config.getoption("cov_context", None):
