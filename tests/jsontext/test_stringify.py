@@ -44,8 +44,7 @@ def javascript() -> Iterator[Callable[[str], str]]:
     """What ``JSON.stringify`` makes of a JSON text, in one process for all examples."""
     if NODE is None:
         pytest.skip("NOT COMPARED with JavaScript: there is no node on this machine")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([NODE, "-e", PROGRAM], **pipes) as process:
+    with subprocess.Popen([NODE, "-e", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         asked, answers = process.stdin, process.stdout
         assert asked is not None
         assert answers is not None
