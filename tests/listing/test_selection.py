@@ -1,6 +1,7 @@
 """Which sessions are shown, and in which order."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +38,16 @@ def test_the_greatest_come_first(
     shown = Selection(sort=sort, reverse=reverse, limit=limit).of(sessions, lambda _: False)
     values = [KEYS[sort](session) for session in shown]
     assert values == sorted((KEYS[sort](session) for session in sessions), reverse=not reverse)[:limit]
+
+
+@given(SUMMARIES, st.sampled_from(SortKey), st.booleans())
+def test_of_two_that_are_alike_the_newer_one_comes_first(
+    sessions: list[SessionSummary], sort: SortKey, reverse: bool
+) -> None:
+    shown = Selection(sort=sort, reverse=reverse).of(sessions, lambda _: False)
+    for first, second in pairwise(shown):
+        if KEYS[sort](first) == KEYS[sort](second):
+            assert first.changed_at >= second.changed_at
 
 
 @given(SUMMARIES, st.none() | st.floats(0, 1e6), st.sampled_from([None, "claude-*", "gpt-y", "none"]), st.booleans())

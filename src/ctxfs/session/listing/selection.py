@@ -48,16 +48,15 @@ class Selection:
 
         Where two are alike, the newer one comes first.
         """
-        found = sorted((session for session in sessions if self._meets(session)), key=_KEYS[SortKey.AGE], reverse=True)
-        found.sort(key=_KEYS[self.sort], reverse=True)
-        if self.reverse:
-            found.reverse()
+        found = [session for session in sessions if self._meets(session)]
+        found.sort(key=_KEYS[SortKey.AGE], reverse=True)
+        found.sort(key=_KEYS[self.sort], reverse=not self.reverse)
         wanted = (session for session in found if not self.running or is_running(session.session_id))
         return list(islice(wanted, self.limit))
 
     def _meets(self, session: SessionSummary) -> bool:
-        return (
-            (self.since is None or session.changed_at >= self.since)
-            and (self.model is None or any(fnmatchcase(model, self.model) for model in session.models))
-            and (not self.damaged or session.is_damaged)
-        )
+        if self.since is not None and session.changed_at < self.since:
+            return False
+        if self.model is not None and not any(fnmatchcase(model, self.model) for model in session.models):
+            return False
+        return session.is_damaged or not self.damaged
