@@ -357,6 +357,8 @@ def test_what_is_left_of_each_record() -> None:
     assert eraser(run) == part("shadowed", original="", again="", rewritten="", age=2)
     stored = part("stored", item_id="a", digest="abc", content_length=9)
     assert eraser(stored) == part("stored", item_id="a", digest="000", content_length=0)
+    labelled = part("stored", item_id="a", digest="abc", content_length=9, metadata={"label": "a secret"})
+    assert eraser(labelled)["metadata"] == {}, "also where a program wrote nothing else"
     eraser(part("content_removed", item_id="a", erased=True))
     assert eraser(part("replaced", item_id="a", content="later"))["content"] == "later"
     assert eraser(run) == run

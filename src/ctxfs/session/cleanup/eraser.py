@@ -160,10 +160,9 @@ class Eraser:
                 return part
         elif item_id not in self._held:
             return part
-        metadata = {name: value for name, value in part.get("metadata", {}).items() if name in _METADATA}
         blank = {**part, "digest": "0" * len(digest), "content_length": 0}
-        if metadata:
-            blank["metadata"] = metadata
+        if "metadata" in part:
+            blank["metadata"] = {name: value for name, value in part["metadata"].items() if name in _METADATA}
         return blank
 
 
