@@ -110,7 +110,7 @@ class _InDirectory(_Listed):
         for name in names:
             found = known.get(name)
             directories = () if found is None else found.data["directories"]
-            stamps[name] = _stamp(f"{self._root}/{name}", directories) or ""
+            stamps[name] = _directory_stamp(f"{self._root}/{name}", directories) or ""
         return stamps
 
     @override
@@ -123,10 +123,10 @@ class _InDirectory(_Listed):
     async def _read(self, session_id: str) -> Reading | None:
         root = self._root
         try:
-            looked = await run_to_completion(lambda: _looked_at(root, session_id))  # before it is read
-            if looked is None:
+            found = await run_to_completion(lambda: _outside_and_stamp(root, session_id))  # before it is read
+            if found is None:
                 return None
-            outside, stamp = looked
+            outside, stamp = found
             return Reading(_known_of(stamp, await summarize(root, session_id, outside), outside.directories))
         except FileNotFoundError:  # removed meanwhile
             return None
@@ -147,7 +147,7 @@ class _OnServer(_Listed):
         del session_id
         listed = await self._stores.sessions(_found_of(name, one.stamp) for name, one in known.items())
         self._found = {found.session_id: found for found in listed}
-        return {name: _stamp_of(found) for name, found in self._found.items()}
+        return {name: _listed_stamp(found) for name, found in self._found.items()}
 
     @override
     async def read(
@@ -162,7 +162,7 @@ class _OnServer(_Listed):
         }
 
 
-def _stamp_of(found: SessionFound) -> str:
+def _listed_stamp(found: SessionFound) -> str:
     return json_codec.dumps_text([_MADE_BY, found.version, found.changed_at, found.mark])
 
 
@@ -193,16 +193,16 @@ def _closed(session: Path, reason: str) -> Reading:
     """A session whose directory may not be read."""
     problem = f"{session} cannot be read: {reason}"
     summary = SessionSummary(session_id=session.name, changed_at=session.stat().st_mtime, error=problem)
-    return Reading(_known_of(_stamp(str(session), ()) or "", summary))
+    return Reading(_known_of(_directory_stamp(str(session), ()) or "", summary))
 
 
-def _looked_at(root: Path, session_id: str) -> tuple[Outside, str] | None:
+def _outside_and_stamp(root: Path, session_id: str) -> tuple[Outside, str] | None:
     """What a session's directory shows, and its stamp; None when there is no session."""
     session = root / session_id
     if not _has_log(session) and not is_session(root, session_id):
         return None
     outside = looked_at(session)
-    stamp = _stamp(str(session), outside.directories)
+    stamp = _directory_stamp(str(session), outside.directories)
     return None if stamp is None else (outside, stamp)
 
 
@@ -214,7 +214,7 @@ def _has_log(session: Path) -> bool:
         return False
 
 
-def _stamp(session: str, inside: Sequence[str]) -> str | None:
+def _directory_stamp(session: str, inside: Sequence[str]) -> str | None:
     """What a session looks like from outside; it differs once its journal, its files or its rights changed.
 
     None: there is no directory.
@@ -225,11 +225,11 @@ def _stamp(session: str, inside: Sequence[str]) -> str | None:
         return None
     if not stat.S_ISDIR(top.st_mode):
         return None
-    times = [_look(f"{session}/{name}") for name in (LOG_NAME, *inside)]
-    return f"{_MADE_BY} {top.st_mode} {top.st_uid} {top.st_mtime_ns} {' '.join(times)}"
+    inner = [_path_stamp(f"{session}/{name}") for name in (LOG_NAME, *inside)]
+    return f"{_MADE_BY} {top.st_mode} {top.st_uid} {top.st_mtime_ns} {' '.join(inner)}"
 
 
-def _look(path: str) -> str:
+def _path_stamp(path: str) -> str:
     try:
         found = os.lstat(path)
     except OSError:

@@ -123,7 +123,9 @@ async def summarize_in(stores: SessionStores, found: SessionFound) -> SessionSum
             session = ContextFileSystem(found.session_id, root_path=stores, read_only=True)
         async with session as fs:
             files = storage_of(fs)
-            size = sum([await files.size(name) for name in await files.names()]) + len(await files.read_log())
+            size = len(await files.read_log())
+            for name in await files.names():
+                size += await files.size(name)
             return await _summary(fs, found.changed_at, size)
     except Exception as error:  # noqa: BLE001 - as above
         problem = problem_of(found.session_id, error)
@@ -144,7 +146,9 @@ def problem_of(session_id: str, error: Exception) -> str:
 
 async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> SessionSummary:
     held = await fs.items(load=False)
-    last_prompt = fs.state.calls[-1].usage.total_input_tokens if fs.state.calls and not held else 0
+    last_prompt = 0
+    if fs.state.calls and not held:
+        last_prompt = fs.state.calls[-1].usage.total_input_tokens
     stored = fs.state.stored.values()
     eviction = fs.state.eviction
     records = await fs.history()
@@ -209,7 +213,9 @@ async def _effect(fs: ContextFileSystem, records: Sequence[Record]) -> Effect | 
 async def _damaged(fs: ContextFileSystem) -> AsyncIterator[DamagedContent]:
     """The contents of the context that cannot be read, but for those whose file is known to be missing."""
     known = {found.item_id for found in fs.recovery.contents}
-    for item_id in [i for i in fs.state.items if i in fs.state.content_stored and i not in known]:
+    for item_id in list(fs.state.items):
+        if item_id in known or item_id not in fs.state.content_stored:
+            continue
         try:
             await fs.reader(item_id).check()
         except ContentGone:
@@ -224,7 +230,9 @@ async def _damaged(fs: ContextFileSystem) -> AsyncIterator[DamagedContent]:
 def changed_at(session: Path) -> float:
     """When the session in this directory changed last, in seconds since the epoch."""
     journal = session / LOG_NAME
-    return (journal if journal.exists() else session).stat().st_mtime
+    if journal.exists():
+        return journal.stat().st_mtime
+    return session.stat().st_mtime
 
 
 def file_stats(session: Path) -> Iterator[os.stat_result]:
