@@ -343,11 +343,15 @@ class ContextFileSystem:
                 break
         if name.startswith(SHORT):
             return self._state.find_short(name)
+        if name in self._state.by_name:
+            return self._state.by_name[name]
         growing = self._writer.growing if self._writer is not None else {}
-        by_name = {log.name: item_id for item_id, log in growing.items()}
-        if found := self._state.by_name.get(name, by_name.get(name)):
-            return found
-        return ref if ref in self._state.stored or ref in growing or ref in self._state.removed else None
+        for item_id, log in growing.items():
+            if log.name == name:
+                return item_id
+        if ref in self._state.stored or ref in growing or ref in self._state.removed:
+            return ref
+        return None
 
     async def history(self) -> tuple[Record, ...]:
         """Return every record of the journal, from the first; damaged ones are left out."""

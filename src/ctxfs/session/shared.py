@@ -55,7 +55,9 @@ class SharedFileSystem(ContextFileSystem):
         """
         gained = await patiently(self.writer.acquire, wait_s)
         self._was_lost = False
-        return await self._reopened() if gained is None else gained
+        if gained is None:
+            return await self._reopened()
+        return gained
 
     async def follow(self, *, wait_s: float = 0.0) -> bool:
         """While the session is released, take in records that others wrote; return whether there may be some.
@@ -74,7 +76,6 @@ class SharedFileSystem(ContextFileSystem):
     async def _reopened(self) -> tuple[Record, ...]:
         """Open the session again; return the records that its journal has gained since it was released."""
         known = self._opened()
-        self._journal = self._writer = None
-        await self._store.close()
+        await self._let_go()
         await self.open(create=False)
         return await known.catch_up()
