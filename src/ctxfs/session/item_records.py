@@ -39,7 +39,9 @@ def replacement(item: ContextItem, base: str, reason: str, *, saved_chars: int |
 def absolute(item: ContextItem, base: str) -> ContextItem:
     """``item`` as it is outside of the journal."""
     path = item.offload_path
-    return item if path is None or path.startswith(("/", SESSION_SCHEME)) else item.moved_to(path_of(base, path))
+    if path is None or path.startswith(("/", SESSION_SCHEME)):
+        return item
+    return item.moved_to(path_of(base, path))
 
 
 def metadata_of(item: ContextItem) -> dict[str, Any]:
@@ -60,7 +62,7 @@ def metadata_of(item: ContextItem) -> dict[str, Any]:
 
 
 def _relative(path: str | None, base: str) -> str | None:
-    return path if path is None else path.removeprefix(f"{base}/")
+    return None if path is None else path.removeprefix(f"{base}/")
 
 
 def ids_of(records: Iterable[Record]) -> Iterator[str]:

@@ -110,7 +110,8 @@ def scan(data: bytes, *, last_seq: int = 0, offset: int = 0, stops_at_damage: bo
         stop = data.index(b"\n", position)
         try:
             line = _decode_line(data[position:stop])
-            new = line.records if line.seq > last_seq else _added_to(last, line, last_seq)
+            is_new = line.seq > last_seq
+            new = line.records if is_new else _added_to(last, line, last_seq)
         except _UNREADABLE as error:
             reason = str(error) or type(error).__name__
             damages.append(Damage(offset=offset + position, length=stop + 1 - position, reason=reason))
@@ -120,7 +121,7 @@ def scan(data: bytes, *, last_seq: int = 0, offset: int = 0, stops_at_damage: bo
                 gap = f"{missing} {'line is' if missing == 1 else 'lines are'} missing before line {line.seq}"
                 damages.append(Damage(offset=offset + position, length=0, reason=gap))
             damages += [Damage(offset=offset + position, length=0, reason=reason) for reason in line.lost]
-            if line.seq > last_seq or last is None:
+            if is_new or last is None:
                 last = []
             last += new
             last_seq = line.seq
@@ -255,7 +256,9 @@ def _added_to(last: Sequence[Record] | None, line: _Line, last_seq: int) -> list
 
 def _unstamped(record: Record) -> Record:
     """``record`` without the time at which it was written."""
-    return replace(record, at=0.0) if isinstance(record, Replaced | Removed | Restored | Undone | Pinned) else record
+    if isinstance(record, Replaced | Removed | Restored | Undone | Pinned):
+        return replace(record, at=0.0)
+    return record
 
 
 def _claim(record: Record) -> tuple[str, object] | None:

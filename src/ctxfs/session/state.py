@@ -101,7 +101,7 @@ class SessionState:
     layout: str | None = None
     closed: bool = False
     _by_short_name: dict[str, str | None] = field(default_factory=dict)
-    _shortened: int = 0
+    _short_names_of: int = 0  # how many of ``stored`` are in ``_by_short_name``
     _in_change: bool = False
     _entered: dict[str, int] = field(default_factory=dict)  # where in ``past`` an item entered
 
@@ -123,13 +123,13 @@ class SessionState:
 
     def find_short(self, name: str) -> str | None:
         """The id of the content that is or was stored under a short name; None if the name is unknown or ambiguous."""
-        if not self._shortened:
+        if not self._short_names_of:
             self._by_short_name = {short_name(item_id): item_id for item_id in self.removed}
-        for item_id in islice(self.stored, self._shortened, None):  # contents stored since a name was last looked up
+        for item_id in islice(self.stored, self._short_names_of, None):  # stored since a name was last looked up
             short = short_name(item_id)
-            same = self._by_short_name.get(short, item_id) == item_id
-            self._by_short_name[short] = item_id if same else None
-        self._shortened = len(self.stored)
+            is_ambiguous = self._by_short_name.get(short, item_id) != item_id
+            self._by_short_name[short] = None if is_ambiguous else item_id
+        self._short_names_of = len(self.stored)
         return self._by_short_name.get(name)
 
     def apply(self, record: Record) -> None:  # noqa: C901, PLR0912 - one branch for each kind of record
@@ -226,7 +226,7 @@ class SessionState:
             self.content_stored.add(item.id)  # loading it raises ContentGone
         # The names are found again from `removed` and `stored`, whose order has changed.
         self._by_short_name = {}
-        self._shortened = 0
+        self._short_names_of = 0
 
     def _pin(self, record: Pinned) -> None:
         for item_id in record.item_ids:
@@ -283,6 +283,9 @@ class SessionState:
         item = self.items.get(record.item_id)
         if item is None:
             return
+        later = None
+        if record.placeholder is not None:
+            later = (record.placeholder, record.placeholder_tokens)
         self.content_stored.discard(item.id)
         self.restored.pop(item.id, None)
         self.items[item.id] = item.offloaded_to(
@@ -291,7 +294,7 @@ class SessionState:
             record.token_count,
             destroyed=record.destroyed,
             trimmed=record.trimmed,
-            later=None if record.placeholder is None else (record.placeholder, record.placeholder_tokens),
+            later=later,
         )
         if record.change < 0:
             self.restored[item.id] = self.replies
