@@ -248,12 +248,16 @@ class JournalWriter(JournalReader):
         keeps anything from being written: ``SessionError`` of another event loop, ``OutcomeUnknown`` of earlier work.
         """
         await checkpoint_if_cancelled()
-        called: dict[int, _Pending] = {}
+        call = object()
+        queued: dict[int, _Pending] = {}  # by the identity of their commits
         for commit in commits:
-            needed = None if commit.needs is None else called[id(commit.needs)]
-            called[id(commit)] = _Pending(commit, called, needed)
-        await self._written(list(called.values()))
-        return [Outcome(pending.error, pending.change) for pending in called.values()]
+            needed: _Pending | None = None
+            if commit.needs is not None:
+                needed = queued[id(commit.needs)]
+            queued[id(commit)] = _Pending(commit, call, needed)
+        own = list(queued.values())
+        await self._written(own)
+        return [Outcome(pending.error, pending.change) for pending in own]
 
     @uninterrupted
     async def _written(self, own: Sequence[_Pending]) -> None:
