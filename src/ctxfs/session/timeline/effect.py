@@ -63,7 +63,9 @@ def effect(costs: Account, rules: EvictionSet | None, *, prices: Prices | None =
     model = costs.model
     rules = rules or DEFAULT_RULES
     listed = Paid(prices, ttl_s=rules.ttl_s).prices(model)
-    rates = recorded_rates(rules) or (Rates.of(listed) if listed else ANTHROPIC_RATES)
+    rates = recorded_rates(rules)
+    if rates is None:
+        rates = ANTHROPIC_RATES if listed is None else Rates.of(listed)
     window_tokens = compared_window(rules, model)
     saved = costs.saved(rates, window_tokens=window_tokens)
     rewriting = costs.rewriting(rates, window_tokens=window_tokens)

@@ -1,6 +1,7 @@
 """Read the timeline of a session from its files, even while another process writes to it."""
 
 from dataclasses import replace
+from functools import partial
 
 from ctxfs.errors.checks import names_settings
 from ctxfs.session.filesystem import ContextFileSystem
@@ -36,8 +37,8 @@ async def past_request(
         SessionClosed: the session is not open.
 
     """
-    timeline = await read_timeline(fs) if timeline is None else timeline
-    known = timeline
-    state = await run_in_steps(lambda: known.state_at(call))
+    if timeline is None:
+        timeline = await read_timeline(fs)
+    state = await run_in_steps(partial(timeline.state_at, call))
     items, _ = await with_contents(tuple(state.items.values()), state.content_stored, fs.load)
     return replace(timeline.request(call, state=state), items=tuple(absolute(item, fs.base) for item in items))

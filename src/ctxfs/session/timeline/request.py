@@ -66,9 +66,14 @@ class PastRequest:
         ``input_schema``, such as the provider's own, are returned as they were recorded.
         """
         tools = self.tools or ()
-        ours = all(set(tool) == {"name", "description", "input_schema"} for tool in tools)
-        schemas = tuple(ToolSchema(**tool) for tool in tools) if ours else ()
+        schemas: tuple[ToolSchema, ...] = ()
+        have_our_form = all(set(tool) == {"name", "description", "input_schema"} for tool in tools)
+        if have_our_form:
+            schemas = tuple(ToolSchema(**tool) for tool in tools)
         request = ModelRequest(messages=self.messages, tools=schemas, breakpoints=self.breakpoints, status=self.status)
         body = to_messages_body(request, model="", max_tokens=0, cache=cache)
-        made = {key: value for key, value in body.items() if key not in ("model", "max_tokens")}
-        return made if ours else {**made, "tools": [dict(tool) for tool in tools]}
+        del body["model"]
+        del body["max_tokens"]
+        if not have_our_form:
+            body["tools"] = [dict(tool) for tool in tools]
+        return body

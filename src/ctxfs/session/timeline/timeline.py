@@ -2,7 +2,6 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
 
 from ctxfs.errors import UnknownCall
 from ctxfs.errors.checks import require_kind
@@ -77,13 +76,15 @@ class Timeline:
         ``state``: the result of ``state_at``, if it is known. Raises ``UnknownCall``.
         """
         state = self.state_at(call) if state is None else state
-        number = len(self._lives.calls) + 1 if call is None else call
+        calls = self._lives.calls
+        number = len(calls) + 1 if call is None else call
         items = tuple(state.items.values())
-        if number > len(self._lives.calls):
-            is_elsewhere = not items and bool(self._lives.calls) and self._lives.calls[-1].reply_id is None
-            return PastRequest(call=number, items=items, not_recorded=(MESSAGES_ELSEWHERE,) if is_elsewhere else ())
-        made = self._lives.calls[number - 1]
         missing: list[str] = []
+        if number > len(calls):
+            if not items and calls and calls[-1].reply_id is None:
+                missing.append(MESSAGES_ELSEWHERE)
+            return PastRequest(call=number, items=items, not_recorded=tuple(missing))
+        made = calls[number - 1]
         if made.reply_id is None:
             missing.append(MESSAGES_ELSEWHERE)
         sent = made.sent
@@ -120,7 +121,11 @@ class Timeline:
         walk = walk or self.walk()
         before = tuple(walk.to(first_end).items.values())
         after = tuple(walk.to(last_end).items.values())
-        kept = sum(1 for _ in takewhile(lambda pair: _same(*pair), zip(before, after, strict=False)))
+        kept = 0
+        for old, new in zip(before, after, strict=False):
+            if not _same(old, new):
+                break
+            kept += 1
         known = {item.id for item in before}
         changes = self._lives.changes[bisect_left(self._places, first_end) : bisect_left(self._places, last_end)]
         calls = self._lives.calls
@@ -144,7 +149,9 @@ class Timeline:
         require_kind("call", call, int, "a number from 1")
         if not 1 <= call <= len(self._lives.calls) + 1:
             raise UnknownCall(call, len(self._lives.calls))
-        return self._lives.calls[call - 1].end if call <= len(self._lives.calls) else len(self._records)
+        if call > len(self._lives.calls):
+            return len(self._records)
+        return self._lives.calls[call - 1].end
 
 
 def _same(before: ContextItem, after: ContextItem) -> bool:
