@@ -140,8 +140,9 @@ class _Draft:
 
     def back(self, *last: Record, change: str | None = None) -> Back:
         """All records, and ``last`` after them."""
-        kinds = [i.item_type for i in self.state.items.values() if i.item_type is not ItemType.SYSTEM_PROMPT]
-        if kinds[:1] == [ItemType.ASSISTANT_MESSAGE]:
+        messages = (item for item in self.state.items.values() if item.item_type is not ItemType.SYSTEM_PROMPT)
+        first = next(messages, None)
+        if first is not None and first.item_type is ItemType.ASSISTANT_MESSAGE:
             raise self._refused("a reply would come first: bring back what it answers before it")
         self._check_contents()
         return Back(
@@ -170,7 +171,9 @@ class _Draft:
             left = self.state.archived.get(old.id)
             where = f"{old.id} is in the archive {left}: undo that first" if left else f"{old.id} was removed"
             raise self._refused(where)
-        if not (item.destroyed or item.trimmed) or (old.destroyed and item.token_count >= old.token_count):
+        is_whole = not (item.destroyed or item.trimmed)
+        has_as_much = old.destroyed and item.token_count >= old.token_count
+        if is_whole or has_as_much:
             return
         self._item_ids[old.id] = None
         if old.id in self.state.stored and not (old.destroyed or old.trimmed):

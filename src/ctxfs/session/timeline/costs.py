@@ -143,9 +143,13 @@ class Account:
         units = self.units
         tokens = 0.0
         for back in self.read_backs:
-            if counted is None or back.after_call < counted:
+            if counted is not None and back.after_call >= counted:
+                continue
+            unit = 1.0
+            if units:
                 next_call = min(back.after_call, len(units) - 1)  # the last one, where no request had the lines yet
-                tokens += back.tokens * (units[next_call] if units else 1.0)
+                unit = units[next_call]
+            tokens += back.tokens * unit
         return rates.write * tokens
 
     def has_cache(self) -> Sequence[bool]:
@@ -171,7 +175,9 @@ class Account:
 
     def _counted(self, window_tokens: int | None) -> int | None:
         """How many calls would have fitted the window; None: all."""
-        too_long = None if window_tokens is None else self.too_long_from(window_tokens)
+        if window_tokens is None:
+            return None
+        too_long = self.too_long_from(window_tokens)
         return None if too_long is None else too_long - 1
 
 
