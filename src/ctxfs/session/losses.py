@@ -35,7 +35,7 @@ def losses_in(items: Iterable[ContextItem]) -> Losses:
     orphans: list[str] = []
     gaps: list[Gap] = []
     waiting: list[ToolCall] = []
-    turns: list[ContextItem] = []
+    first_turn: ContextItem | None = None
     for item in items:
         message = item.message
         if isinstance(message, ToolMessage):
@@ -48,6 +48,8 @@ def losses_in(items: Iterable[ContextItem]) -> Losses:
             if waiting:
                 gaps.append(Gap(before=item.id, calls=tuple(waiting)))
             waiting = list(message.tool_calls) if isinstance(message, AssistantMessage) else []
-            turns.append(item)
-    headless = turns[0].id if turns and isinstance(turns[0].message, AssistantMessage) else None
+            first_turn = first_turn or item
+    headless = None
+    if first_turn is not None and isinstance(first_turn.message, AssistantMessage):
+        headless = first_turn.id
     return Losses(orphans=tuple(orphans), gaps=tuple(gaps), headless=headless)

@@ -21,17 +21,18 @@ class Paid:
         """The prices of ``model`` on the day of ``made_at`` (0: today); None when they are not known."""
         if self._given is not None:
             return self._given
-        key = model, day_of(made_at)
-        if key not in self._listed:
-            info = known_model(model, day=key[1])
-            self._listed[key] = info.prices if info is not None else None
-        return self._listed[key]
+        day = day_of(made_at)
+        if (model, day) not in self._listed:
+            info = known_model(model, day=day)
+            self._listed[model, day] = None if info is None else info.prices
+        return self._listed[model, day]
 
     def usd(self, calls: Sequence[CallMade]) -> float | None:
         """What ``calls`` cost; None when the prices of a model are not known."""
         bills = []
         for call in calls:
-            if (prices := self.prices(call.model, call.made_at)) is None:
+            prices = self.prices(call.model, call.made_at)
+            if prices is None:
                 return None
             bills.append(bill_usd(call.usage, prices, self.ttl(prices)))
         return sum(bills)

@@ -119,10 +119,13 @@ async def _held(store: ThreadedStore, session_id: str) -> _Held:
     state = await result_of(lambda: fold(SessionState(), found.records))
     growing = await growing_logs(store, state, await store.names(TERMINAL))
     fold(state, growing)
+    lines = [log[: found.end]]
+    if growing:
+        # Opening the session for writing would add this line; importing then need not add anything to the journal.
+        lines.append(encode_line(found.last_seq + 1, growing))
     return _Held(
         session_id=_started_as(found) or session_id,
-        # Opening the session for writing would add this line; importing then need not add anything to the journal.
-        log=[log[: found.end], *([encode_line(found.last_seq + 1, growing)] if growing else [])],
+        log=lines,
         stored=_by_name(state),
         growing=frozenset(entry.name for entry in growing),
     )
