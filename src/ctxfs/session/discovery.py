@@ -62,8 +62,10 @@ async def _fits(store: ThreadedStore, state: SessionState, entry: Stored) -> boo
     item = state.items.get(entry.item_id)
     if item is None:
         return True
-    if item.name != entry.name or item.offload_path is not None or item.id in state.content_stored:
-        return item.name == entry.name
+    if item.name != entry.name:
+        return False
+    if item.offload_path is not None or item.id in state.content_stored:
+        return True  # the journal does not have the content
     return await ContentReader(store, entry).load() == item.message.content
 
 

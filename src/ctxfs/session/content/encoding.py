@@ -150,7 +150,9 @@ def _quoted(form: bytes | memoryview) -> bytes:
 
 def decode_content(blocks: Sequence[bytes], encoding: str) -> Content:
     """Return the content from its blocks' bytes; "bytes" that are not UTF-8 become surrogate escapes."""
-    return tuple(_content_blocks(blocks)) if encoding.startswith("blocks") else _decoded(blocks, encoding)
+    if encoding.startswith("blocks"):
+        return tuple(_content_blocks(blocks))
+    return _decoded(blocks, encoding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

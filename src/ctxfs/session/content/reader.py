@@ -261,8 +261,9 @@ class ContentReader:
         if not index.count:  # the record says that there are lines; the content, that there are none
             raise self._corrupt("it has no lines")
         number = index.block_of_newline(first - 1)
+        skipped = first - 1 - index.newlines_before(number)
         block = await self._text_block(index, number)
-        block = block[_after_newline(block, first - 1 - index.newlines_before(number)) :]
+        block = block[_after_newline(block, skipped) :]
         wanted = last - first + 1
         pieces: list[bytes] = []
         size = 0
@@ -332,7 +333,6 @@ class IndexCache:
         return found
 
     async def _find(self, stored: Stored) -> BlockIndex:
-        name = index_name(stored.name)
         if stored.blocks > 1:
             try:
                 index = await read_index(self._store, stored)
@@ -345,12 +345,12 @@ class IndexCache:
         if index.root != stored.digest:
             raise CorruptContent(stored.name, "its digest differs from the journal's")
         if self._keep and stored.blocks > 1:
-            await self._write_back(name, index)
+            await self._write_back(stored, index)
         return index
 
-    async def _write_back(self, name: str, index: BlockIndex) -> None:
+    async def _write_back(self, stored: Stored, index: BlockIndex) -> None:
         try:
-            await self._store.replace(name, index.to_bytes())
+            await self._store.replace(index_name(stored.name), index.to_bytes())
         except (WriteFailed, SessionClosed) as error:  # derived: reading goes on without it, even without the lock
             logger.warning("%s", error)
 
