@@ -46,7 +46,7 @@ async def making(stores: SessionStores, session_id: str) -> AsyncIterator[Thread
         yield staged
         await _publish(staged, stores, session_id)
     finally:
-        await uninterrupted(partial(_removed, staged, directory))()
+        await uninterrupted(partial(_discard, staged, directory))()
 
 
 async def _publish(staged: ThreadedStore, stores: SessionStores, session_id: str) -> None:
@@ -60,7 +60,7 @@ async def _publish(staged: ThreadedStore, stores: SessionStores, session_id: str
         await uninterrupted(target.close)()
 
 
-async def _removed(staged: ThreadedStore, directory: str) -> None:
+async def _discard(staged: ThreadedStore, directory: str) -> None:
     await staged.close()
     await run_to_completion(partial(shutil.rmtree, directory))
 
@@ -88,10 +88,14 @@ async def bring_up_to_date(source: ThreadedStore, target: ThreadedStore, session
         index = await run_to_completion(lambda: _index(session_id, log))
         if INDEX_NAME not in there or await target.read(INDEX_NAME) != index:
             await target.replace(INDEX_NAME, index)
-    if gone := sorted(there.difference(names, [INDEX_NAME])):
+    gone = sorted(there.difference(names, [INDEX_NAME]))
+    if gone:
         await target.delete(gone)
-    size = len(log) - len(known) + sum([await source.size(file.name) for file in (*new, *changed)])
-    return Copied(files=len(new) + len(changed), size_bytes=size)
+    copied = [*new, *changed]
+    size = len(log) - len(known)
+    for file in copied:
+        size += await source.size(file.name)
+    return Copied(files=len(copied), size_bytes=size)
 
 
 def _index(session_id: str, log: bytes) -> bytes:

@@ -312,7 +312,9 @@ class ContentRemoved:
     def __str__(self) -> str:
         """Say what was removed, when, by whom and why, for people and models."""
         day = datetime.fromtimestamp(self.removed_at, UTC).date().isoformat()
-        what = f"{self.item_type.replace('_', ' ')}{f' of {safe_name(self.tool_name)}' if self.tool_name else ''}"
+        what = self.item_type.replace("_", " ")
+        if self.tool_name:
+            what += f" of {safe_name(self.tool_name)}"
         held = f"{self.lines:,} {'line' if self.lines == 1 else 'lines'}, {self.size_bytes:,} bytes"
         return f"removed on {day} by {self.by} ({self.reason}); it held a {what} of {held}"
 
