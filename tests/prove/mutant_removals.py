@@ -322,8 +322,8 @@ CONTAINMENT = (
     Removal(
         "a directory that is no session",
         _LOCAL,
-        'return not names.isdisjoint({LOG_NAME, "index.json"}) or (LOCK_NAME',
-        "return True or (LOCK_NAME",
+        "return LOCK_NAME in names and has_contents",
+        "return True",
     ),
     Removal("whose a file or directory is", _DIRS, "if status.owner != fs.user():", "if False:"),
     Removal("whose a directory in a session is", _DIRS, "check_owner(self._fs, where, status)", "pass"),

@@ -65,9 +65,9 @@ class LocalStore(DirectoryStore, RewritingStore):
         self._root = root
         self._fs: FileSystem = fs if fs is not None else OsFileSystem()
         self._sync_enabled = durability == "full"
-        self._begin(self._fs.process())
+        self._reset(self._fs.process())
 
-    def _begin(self, process: int) -> None:
+    def _reset(self, process: int) -> None:
         """Be closed, in this process. In a forked one, all handles and locks are the parent's, and left alone."""
         self._process = process
         self._write_lock = threading.Lock()
@@ -91,7 +91,7 @@ class LocalStore(DirectoryStore, RewritingStore):
         if self._process == self._fs.process():
             self.close()
         else:
-            self._begin(self._fs.process())
+            self._reset(self._fs.process())
         try:
             with self._root_opened(create=create) as root_fd:
                 if write:
@@ -689,7 +689,10 @@ def _is_session(fs: FileSystem, root_fd: int, name: str, *, unreadable: bool = F
         raise
     try:
         names = {name for name, _ in fs.list_dir(dir_fd)}
-        return not names.isdisjoint({LOG_NAME, "index.json"}) or (LOCK_NAME in names and not all(map(is_hidden, names)))
+        if LOG_NAME in names or "index.json" in names:
+            return True
+        has_contents = not all(map(is_hidden, names))
+        return LOCK_NAME in names and has_contents
     finally:
         close_quietly(fs, dir_fd)
 

@@ -44,7 +44,8 @@ class LocalSessions(MakingStores, DirectoryStores):
     async def sessions(self) -> list[SessionFound]:
         """List them. What is left of sessions whose removal was cut short is removed."""
         names = await list_sessions(self._directory, fs=self._fs)
-        return await run_to_completion(lambda: [found for name in names if (found := self._found(name)) is not None])
+        found = await run_to_completion(lambda: [self._found(name) for name in names])
+        return [session for session in found if session is not None]
 
     @override
     async def all_names(self) -> list[str]:
