@@ -54,10 +54,10 @@ class DerivedDatabase:
 
     def open(self, *, in_memory: bool) -> None:
         """Open the file, or make it; where none can be made, or ``in_memory``, the database is kept in memory."""
-        if self._db is not None and (self._in_file or in_memory or not self._path.parent.is_dir()):
+        in_memory = in_memory or not self._path.parent.is_dir()
+        if self._db is not None and (self._in_file or in_memory):
             return
         self.close()
-        in_memory = in_memory or not self._path.parent.is_dir()
         read_only = not in_memory and not os.access(self._path.parent, os.W_OK)
         try:
             if not in_memory and not read_only:
