@@ -73,7 +73,9 @@ def repeated(request: Callable[[], T], name: str, terms: Terms) -> T:
             # The pause counts too, so that a clock that is set back cannot prevent the end.
             waited += max(0.0, terms.clock() - started) + pause
             if waited > terms.give_up_s:
-                raise (OutcomeUnknown if unanswered else WriteFailed)(name, str(error)) from error
+                if unanswered:
+                    raise OutcomeUnknown(name, str(error)) from error
+                raise WriteFailed(name, str(error)) from error
             TROUBLES.met("retry")
             logger.info("%s is written again, since the store did not answer: %s", name, error)
         except (WriteFailed, StoreRefused) as error:

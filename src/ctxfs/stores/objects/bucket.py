@@ -47,7 +47,8 @@ _CLIENT_OPTIONS: Final = (
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "file": {"mkdir": True, "automatic_cleanup": True},
     "memory": {},
-}  # nothing to wait for
+}
+"""The settings of what is on no server, so that nothing is waited for."""
 _used_in: list[int] = []  # the process that uses obstore, which does not work in processes forked from it
 
 

@@ -97,7 +97,8 @@ class ReadCache:
         with self._lock:
             self._added += len(data)
             due = self._added > self._max_bytes // _SHARE
-            self._added = 0 if due else self._added
+            if due:
+                self._added = 0
         if due:
             self._shrink()
 

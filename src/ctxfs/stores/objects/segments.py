@@ -382,19 +382,28 @@ def chunks_due(end: int) -> Iterator[tuple[int, int]]:
         size *= GROWTH
 
 
+def _covered_by(key: str) -> tuple[int, int] | None:
+    """The segments that a chunk covers, from the first number up to the second; None: it is not a chunk's key."""
+    start, _, end = key.removeprefix("k/").partition("-")
+    if start.isdigit() and end.isdigit():
+        return int(start), int(end)
+    return None
+
+
 def is_chunk_within(key: str, start: int, end: int) -> bool:
     """Whether the key is that of a chunk that covers no other segments than those from ``start`` up to ``end``."""
-    first, _, last = key.removeprefix("k/").partition("-")
-    return first.isdigit() and last.isdigit() and start <= int(first) and int(last) <= end
+    covers = _covered_by(key)
+    return covers is not None and start <= covers[0] and covers[1] <= end
 
 
 def chunks_to_read(keys: Iterable[str]) -> list[str]:
     """Choose, from the keys of all chunks, the fewest that cover the segments from the first one on without a gap."""
     longest: dict[int, int] = {}
     for key in keys:
-        first, _, end = key.removeprefix("k/").partition("-")
-        if first.isdigit() and end.isdigit():
-            longest[int(first)] = max(longest.get(int(first), 0), int(end))
+        covers = _covered_by(key)
+        if covers is not None:
+            start, end = covers
+            longest[start] = max(longest.get(start, 0), end)
     chosen: list[str] = []
     at = 0
     while at in longest:

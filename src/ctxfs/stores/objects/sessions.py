@@ -138,16 +138,17 @@ class ObjectSessions(ListingStores):
             return known
         prefix = session_prefix(session_id)
         # A session that was removed and made again under its id has another identity: what is known is of the old one.
-        seen = ""
-        is_known = False
+        after = ""
         if known is not None:
-            identity, _, seen = known.version.partition("-")
-            is_known = identity == mark.partition("-")[0]
-        listed = self._bucket.keys(f"{prefix}s/", after=prefix + seen if is_known else "")
-        keys = [key.removeprefix(prefix) for key in listed]
+            identity, _, last_seen = known.version.partition("-")
+            if identity == mark.partition("-")[0]:
+                after = prefix + last_seen
+            else:
+                known = None
+        keys = [key.removeprefix(prefix) for key in self._bucket.keys(f"{prefix}s/", after=after)]
         last = max(filter(is_segment_key, keys), default=None)
         if last is None:
-            return known if is_known else None
+            return known
         try:
             head = decode(last, self._bucket.get(prefix + last)).head
         except NotStored:

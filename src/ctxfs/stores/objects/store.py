@@ -216,8 +216,7 @@ class ObjectStore(SharedStore, RewritingStore):
         while True:
             self._check_exists(create=create)
             last = self._row.log.head
-            is_others = last is not None and last.writer and last.writer not in self._mine
-            if last is not None and is_others and self._has_lease(last):
+            if last is not None and self._has_lease(last):
                 holder = f"writer {last.writer}, which wrote less than {self._terms.ttl_s:g} s ago"
                 raise SessionLocked(self._session_id, holder)
             head = self._row.next_head(me, epochs=1)
@@ -229,7 +228,9 @@ class ObjectStore(SharedStore, RewritingStore):
             return head.epoch, last is not None and not last.writer
 
     def _has_lease(self, last: Head) -> bool:
-        """Whether the writer of the last segment may not be taken over yet."""
+        """Whether another writer has the session, which may not be taken over yet."""
+        if not last.writer or last.writer in self._mine:
+            return False
         if not self._terms.ttl_s:
             return False  # whatever the clocks of two machines say
         return self._terms.clock() < last.at + self._terms.ttl_s
