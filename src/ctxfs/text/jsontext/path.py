@@ -7,7 +7,7 @@ The parser opens one level at each step of the path, and gives what is in it as 
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
@@ -80,12 +80,14 @@ def _step(match: re.Match[str]) -> PathStep:
         return PathStep()
     if match["key"] is not None:
         return PathStep(key=match["key"])
-    if quoted := match["quoted"]:
-        return PathStep(key=quoted[1:-1] if quoted[0] == "'" else _unquoted(quoted))
+    if in_quotes := match["quoted"]:
+        return PathStep(key=in_quotes[1:-1] if in_quotes[0] == "'" else _unquoted(in_quotes))
     if match["index"] is not None:
         index = int(match["index"])
-        return PathStep(start=index, stop=index + 1 if index != -1 else None, single=True)
-    start, stop = match["start"], match["stop"]
+        after = None if index == -1 else index + 1  # what follows the last element is the end
+        return PathStep(start=index, stop=after, single=True)
+    start = match["start"]
+    stop = match["stop"]
     return PathStep(start=int(start) if start else None, stop=int(stop) if stop else None)
 
 
@@ -113,19 +115,8 @@ def select_lines(text: str, path: str, *, budget: CpuBudget | None = None) -> It
         WorkLimitReached: the budget is used up.
     """
     steps = parse_path(path)
-    allowed = budget or CpuBudget(MAX_CPU_S)
-
-    def step() -> None:
-        checkpoint()
-        if allowed.tick() <= 0:
-            raise WorkLimitReached(
-                f"{quoted(path)} takes more than the {allowed.limit_s:g} s of CPU that one call may take: use a path "
-                "to a smaller part, such as [0:100] for [*], or read it by lines"
-            )
-
-    step()
     try:
-        document = _Document(text, path, step)
+        document = _Document(text, path, budget or CpuBudget(MAX_CPU_S))
         lines = document.select(steps)
     except RecursionError:
         raise _too_deep() from None
@@ -137,11 +128,12 @@ def _is_many(step: PathStep) -> bool:
 
 
 class _Document:
-    """A JSON text, and what a path means in it. ``step`` is called between pieces of work; it may raise."""
+    """A JSON text, and what a path means in it; ``budget`` bounds the CPU time of both."""
 
-    def __init__(self, text: str, path: str, step: Callable[[], None]) -> None:
+    def __init__(self, text: str, path: str, budget: CpuBudget) -> None:
         self._path = path
-        self._step = step
+        self._budget = budget
+        self._step()
         self._has_marks = False
         self._data = self._checked(text)
 
@@ -157,6 +149,15 @@ class _Document:
                 raise InvalidToolArguments(f"there is no {name} at step {number + 1}: {self._described(value)}")
             value = found
         return self._lines_of(value)
+
+    def _step(self) -> None:
+        """Called between pieces of work; it may raise."""
+        checkpoint()
+        if self._budget.tick() <= 0:
+            raise WorkLimitReached(
+                f"{quoted(self._path)} takes more than the {self._budget.limit_s:g} s of CPU that one call may take: "
+                "use a path to a smaller part, such as [0:100] for [*], or read it by lines"
+            )
 
     def _checked(self, text: str) -> bytes:
         """The text of the one value that ``text`` is, as the parser takes it."""
@@ -221,11 +222,8 @@ class _Document:
         if step.key is not None:
             if opening == b"{" and (found := self._value_of(value, step.key)) is not None:
                 yield found
-        elif opening == b"[":
-            yield from self._sliced(lambda: self._elements(value), step)
-        elif opening == b"{" and not step.single:
-            entries = self._entries(value)
-            yield from self._sliced(lambda: iter((list(entries.values()),)), step)
+        elif opening == b"[" or (opening == b"{" and not step.single):
+            yield from self._sliced(value, step)
 
     def _value_of(self, value: bytes, key: str) -> bytes | None:
         if _NOT_IN_FIELD.search(key) is not None:
@@ -235,17 +233,22 @@ class _Document:
             self._step()
         return bytes(_field(key).decode(value).value) or None
 
-    def _sliced(self, parts: Callable[[], Iterator[list[Any]]], step: PathStep) -> Iterator[bytes]:
+    def _sliced(self, value: bytes, step: PathStep) -> Iterator[bytes]:
+        """The elements of a container that a step means; they are decoded twice if it counts from the end."""
         start = step.start or 0
         stop = step.stop
         if start < 0 or (stop is not None and stop < 0):
-            count = sum(map(len, parts()))
+            count = sum(map(len, self._elements(value)))
             if step.single and start < -count:
                 return
             start, stop, _ = slice(step.start, step.stop).indices(count)
-        yield from map(bytes, islice(chain.from_iterable(parts()), start, stop))
+        yield from map(bytes, islice(chain.from_iterable(self._elements(value)), start, stop))
 
-    def _elements(self, value: bytes) -> Iterator[list[Any]]:
+    def _elements(self, value: bytes) -> Iterator[Collection[Any]]:
+        """The elements of an array, or the values of an object, some at a time."""
+        if value[:1] == b"{":
+            yield self._entries(value).values()
+            return
         for part in self._parts(value, _COMMAS_OF_ARRAY):
             yield _ARRAY.decode(part)
 
