@@ -44,7 +44,8 @@ def json_elements(text: str, *, window_chars: int = WINDOW_CHARS) -> Iterator[An
 
 def string_pieces(text: str, start: int) -> Iterator[str]:
     """Yield the JSON string that starts at ``start`` in pieces. Raises ValueError."""
-    position, end = start + 1, JsonTokens(text).string_end(start) - 1
+    position = start + 1
+    end = JsonTokens(text).string_end(start) - 1
     while position < end:
         found = _STRING_PART.match(text, position, end)
         if found is None:
@@ -64,14 +65,16 @@ class _Reader(JsonTokens):
         self._window = text[:window_chars]
 
     def elements(self, start: int) -> Iterator[Any]:
-        self.position, entry = start + 1, self.first(start)
+        self.position = start + 1
+        entry = self.first(start)
         while entry is not None:
             yield self._value(entry)
             entry = self.following(start, self.position)
         self.position = self.after(self.position)
 
     def _members(self, start: int) -> Iterator[tuple[str, Any]]:
-        self.position, entry = start + 1, self.first(start)
+        self.position = start + 1
+        entry = self.first(start)
         while entry is not None:
             key = self._value(entry)
             if not isinstance(key, str):
@@ -82,7 +85,12 @@ class _Reader(JsonTokens):
 
     def _value(self, start: int) -> Any:
         # A window's values come from the C decoder: it is many times as fast as tokens, and a window bounds its time.
-        if (short := self._short_value(start)) is not None:
+        short = self._in_window(start)
+        if short is None and start > self._start:  # the next window begins with it
+            self._start = start
+            self._window = self.text[start : start + self._window_chars]
+            short = self._in_window(start)
+        if short is not None:
             value, self.position = short
             return value
         first = self.text[start : start + 1]
@@ -94,20 +102,17 @@ class _Reader(JsonTokens):
             return dict(self._members(start))
         raise self.fault("expected a value", start)
 
-    def _short_value(self, start: int) -> tuple[Any, int] | None:
-        """The value at ``start`` and its end; None when a window does not hold all of it."""
-        for window_start in dict.fromkeys((self._start, start)):
-            if start >= window_start + self._window_chars:
-                continue
-            if window_start != self._start:
-                self._start, self._window = start, self.text[start : start + self._window_chars]
-            try:
-                value, used = _DECODER.raw_decode(self._window, start - window_start)
-            except JSONDecodeError:
-                continue
-            end = window_start + used
-            if end == len(self.text) or (used < len(self._window) and self.text[end] not in _IN_NUMBERS):
-                return value, end
+    def _in_window(self, start: int) -> tuple[Any, int] | None:
+        """The value at ``start`` and its end; None when the window does not hold all of it."""
+        if start >= self._start + self._window_chars:
+            return None
+        try:
+            value, used = _DECODER.raw_decode(self._window, start - self._start)
+        except JSONDecodeError:
+            return None
+        end = self._start + used
+        if end == len(self.text) or (used < len(self._window) and self.text[end] not in _IN_NUMBERS):
+            return value, end
         return None
 
     def _string(self, start: int) -> str:

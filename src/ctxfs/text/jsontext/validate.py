@@ -56,8 +56,10 @@ def _shallow_json() -> Any:
     options.encoding = re2.Options.Encoding.LATIN1  # any byte from 128 on is a part of a string
     options.never_capture = True
     options.max_mem = 16 << 20
-    space, string = r"[ \t\n\r]*", f'"{_CHARACTER}*"'
-    value = scalar = f"(?:{string}|{_NUMBER}|true|false|null)"
+    space = r"[ \t\n\r]*"
+    string = f'"{_CHARACTER}*"'
+    scalar = f"(?:{string}|{_NUMBER}|true|false|null)"
+    value = scalar
     for _ in range(_MATCHED_DEPTH):
         member = f"{string}{space}:{space}{value}{space}"
         items = rf"\[{space}(?:{value}{space}(?:,{space}{value}{space})*)?\]"
@@ -85,7 +87,8 @@ class _Checker(JsonTokens):
             return self.string_end(start)
         if depth >= _WALKED_DEPTH or opening not in "{[":
             return _DECODER.raw_decode(self.text, start)[1]
-        end, entry = start + 1, self.first(start)
+        end = start + 1
+        entry = self.first(start)
         while entry is not None:
             value = self.after_key(self.string_end(entry)) if opening == "{" else entry
             end = self.after_value(value, depth + 1)
