@@ -56,9 +56,11 @@ def _check(value: Any, place: str, max_depth: int, arrays: Any) -> None:
         top, path = stack.pop()
         entries: Iterable[tuple[Any, Any]] | None = None
         if isinstance(top, dict):
-            fault, entries = _key_fault(top), top.items()
+            fault = _key_fault(top)
+            entries = top.items()
         elif isinstance(top, arrays):
-            fault, entries = "", enumerate(top)
+            fault = ""
+            entries = enumerate(top)
         else:
             fault = _fault(top)
         if len(path) >= max_depth and entries is not None:
@@ -74,7 +76,10 @@ def _check(value: Any, place: str, max_depth: int, arrays: Any) -> None:
 def _key_fault(value: dict[Any, Any]) -> str:
     if _STR.issuperset(map(type, value)):
         return ""
-    return next((f"has the key {reprlib.repr(key)}: use strings" for key in value if not isinstance(key, str)), "")
+    for key in value:
+        if not isinstance(key, str):
+            return f"has the key {reprlib.repr(key)}: use strings"
+    return ""
 
 
 def _fault(value: Any) -> str:
@@ -85,7 +90,9 @@ def _fault(value: Any) -> str:
         return f"is of type {type(value).__name__}: JSON is str, int, float, bool, None, list and dict"
     if -_BOUND < value < _BOUND:
         return ""
-    return f"is {value}: use a finite number" if isinstance(value, float) else "has more than 4,300 digits: use a str"
+    if isinstance(value, float):
+        return f"is {value}: use a finite number"
+    return "has more than 4,300 digits: use a str"
 
 
 def _spelled(place: str, path: tuple[Any, ...]) -> str:
@@ -106,8 +113,8 @@ def dumps(value: Any, *, indented: bool = False) -> bytes:
         return orjson.dumps(value, option=orjson.OPT_INDENT_2 if indented else None)
     except TypeError:
         # orjson refuses lone surrogates, integers over 64 bits and some subclasses; the standard library escapes them
-        indent, separators = (2, (",", ": ")) if indented else (None, (",", ":"))
-        return json.dumps(value, ensure_ascii=True, separators=separators, indent=indent).encode("ascii")
+        text = json.dumps(value, indent=2) if indented else json.dumps(value, separators=(",", ":"))
+        return text.encode("ascii")
 
 
 def dumps_unchecked(value: Any) -> bytes:
@@ -151,9 +158,11 @@ def loads_record(data: bytes, place: str) -> Any:
     Raises ValueError when ``data`` is not JSON, or not what ``check_json`` takes, to ``MAX_RECORD_DEPTH``.
     """
     value, depth = _loads_fast(data)
-    if depth is None or depth > MAX_RECORD_DEPTH:  # of what orjson reads exactly, only the depth is left to check
-        value = _loads_slowly(data) if depth is None else value
-        check_json(value, place, max_depth=MAX_RECORD_DEPTH)
+    if depth is not None and depth <= MAX_RECORD_DEPTH:  # of what orjson reads exactly, nothing else is to be checked
+        return value
+    if depth is None:
+        value = _loads_slowly(data)
+    check_json(value, place, max_depth=MAX_RECORD_DEPTH)
     return value
 
 
@@ -188,5 +197,6 @@ def _depth_of(value: Any) -> int | None:
                     below.append(entry)
                 elif kind is float and not -_FIRST_INEXACT < entry < _FIRST_INEXACT:
                     return None
-        level, depth = below, depth + 1
+        level = below
+        depth += 1
     return depth

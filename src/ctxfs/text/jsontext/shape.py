@@ -6,7 +6,7 @@ Of a text over ``PREFIX_CHARS`` only the prefix is parsed: what is open at its e
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -16,6 +16,10 @@ from ctxfs.text.jsontext.tokens import STRING, brackets
 
 PREFIX_CHARS = 131_072
 _MERGED_ELEMENTS = 20
+_KINDS = 4
+"""The most kinds of elements that are named."""
+_NUMBER_CHARS = 24
+"""A longer number is only said to be one."""
 _LAST_COMMA = re.compile(rf'(?:[^",]*+(?:(,)|{STRING}))*', re.DOTALL)
 _CLOSER = {"{": "}", "[": "]"}
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$-]{0,63}", re.ASCII)
@@ -62,7 +66,8 @@ def _closed(prefix: str) -> Iterator[tuple[str, int]]:
     """Ways to make ``prefix`` whole JSON: end its unfinished string, else forget what follows its last comma."""
     match = _LAST_COMMA.match(prefix)
     assert match is not None  # it matches nothing too
-    comma, unfinished = match.start(1), prefix.find('"', match.end())
+    comma = match.start(1)
+    unfinished = prefix.find('"', match.end())
     closers = _closers(prefix if unfinished < 0 else prefix[:unfinished])
     if closers is None:
         return
@@ -102,23 +107,30 @@ def _scalar(value: Any, detail: Detail, *, cut: bool) -> str:
     if isinstance(value, str):
         if len(value) <= detail.value_chars:
             return json.dumps(value, ensure_ascii=False)
-        return f"str({'over ' * cut}{len(value):,})"
-    if value is None or isinstance(value, bool) or detail.value_chars:
-        return json.dumps(value) if len(repr(value)) <= 24 else type(value).__name__
+        return f"str({_length(value, cut=cut)})"
+    is_shown = value is None or isinstance(value, bool) or detail.value_chars > 0
+    if is_shown and len(repr(value)) <= _NUMBER_CHARS:
+        return json.dumps(value)
     return type(value).__name__
 
 
+def _length(value: Sized, *, cut: bool) -> str:
+    return f"over {len(value):,}" if cut else f"{len(value):,}"
+
+
 def _object(value: Mapping[str, Any], detail: Detail, depth: int, open_levels: int) -> str:
-    count = f"over {len(value):,}" if open_levels else f"{len(value):,}"
     if not value:
         return "{}"
+    count = _length(value, cut=open_levels > 0)
     if depth <= 0:
         return f"{{{count} keys}}"
+    shown: list[str] = []
     last = len(value) - 1
-    shown = [
-        f"{_key(key)}: {_shape(inner, detail, depth - 1, open_levels - 1 if i == last and open_levels else 0)}"
-        for i, (key, inner) in enumerate(islice(value.items(), detail.keys))
-    ]
+    for place, (key, inner) in enumerate(islice(value.items(), detail.keys)):
+        open_inside = 0
+        if place == last and open_levels:  # no other one can be cut
+            open_inside = open_levels - 1
+        shown.append(f"{_key(key)}: {_shape(inner, detail, depth - 1, open_inside)}")
     if len(value) > detail.keys or open_levels:
         shown.append(f"… {count} keys")
     return "{" + ", ".join(shown) + "}"
@@ -127,7 +139,7 @@ def _object(value: Mapping[str, Any], detail: Detail, depth: int, open_levels: i
 def _array(values: list[Any], detail: Detail, depth: int, open_levels: int) -> str:
     if not values:
         return "[]"
-    count = f"over {len(values):,}" if open_levels else f"{len(values):,}"
+    count = _length(values, cut=open_levels > 0)
     if depth <= 0:
         return f"[{count} elements]"
     return f"[{count} × {_element(values, detail, depth)}]"
@@ -144,8 +156,10 @@ def _element(values: list[Any], detail: Detail, depth: int) -> str:
                 if merged.get(key) is None:
                     merged[key] = inner
         return _object(merged, types_only, depth - 1, 0) if depth > 1 else f"{{{len(merged):,} keys}}"
-    kinds = dict.fromkeys(_kind(v, types_only, depth) for v in first)
-    return " | ".join(list(kinds)[:4]) + (" | …" if len(kinds) > 4 else "")
+    kinds = list(dict.fromkeys(_kind(v, types_only, depth) for v in first))
+    if len(kinds) > _KINDS:
+        kinds[_KINDS:] = ["…"]
+    return " | ".join(kinds)
 
 
 def _kind(value: Any, detail: Detail, depth: int) -> str:
