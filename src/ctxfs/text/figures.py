@@ -20,7 +20,8 @@ def short_count(number: float) -> str:
     for limit, unit in ((1_000_000, "M"), (1_000, "k")):
         if number >= limit:
             scaled = number / limit
-            return f"{scaled:.0f}{unit}" if scaled >= 100 or scaled == int(scaled) else f"{scaled:.1f}{unit}"
+            digits = 0 if scaled >= 100 or scaled.is_integer() else 1
+            return f"{scaled:.{digits}f}{unit}"
     return f"{number:.0f}"
 
 
@@ -30,7 +31,8 @@ def usd(amount: float | None) -> str:
         return "?"
     shown = round(amount, 4)
     digits = 2 if abs(shown) >= 0.1 or not shown else 4
-    return f"{'-' if shown < 0 else ''}${abs(shown):,.{digits}f}"
+    sign = "-" if shown < 0 else ""
+    return f"{sign}${abs(shown):,.{digits}f}"
 
 
 def size(number: int) -> str:
@@ -38,7 +40,8 @@ def size(number: int) -> str:
     scaled = float(number)
     for unit in ("B", "kB", "MB", "GB"):
         if scaled < 1_000:
-            return f"{scaled:.0f} {unit}" if unit == "B" or scaled >= 100 else f"{scaled:.1f} {unit}"
+            digits = 0 if unit == "B" or scaled >= 100 else 1
+            return f"{scaled:.{digits}f} {unit}"
         scaled /= 1_000
     return f"{scaled:,.1f} TB"
 
@@ -60,4 +63,6 @@ def ago(then: float, now: float) -> str:
 
 def clock(at: float) -> str:
     """A moment in the reader's time zone; 0.0 is "not recorded"."""
-    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else ""
+    if not at:
+        return ""
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -103,8 +103,12 @@ def _longest_rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     for number, (_, second) in enumerate(pairs):
         length = bisect_left(ends, second)
         before.append(last[length - 1] if length else -1)
-        ends[length : length + 1] = [second]
-        last[length : length + 1] = [number]
+        if length == len(ends):
+            ends.append(second)
+            last.append(number)
+        else:
+            ends[length] = second
+            last[length] = number
     run: list[tuple[int, int]] = []
     number = last[-1] if last else -1
     while number >= 0:

@@ -4,6 +4,7 @@ import base64
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 MAX_IMAGE_CHARS = 5 * 1024 * 1024
@@ -52,7 +53,8 @@ def image_fault(media_type: Any, data: Any) -> tuple[str, str] | None:
 
 
 def _fault_of(media_type: str, raw: bytes) -> tuple[str, str] | None:
-    real, size = image_type(raw), _size(raw)
+    real = image_type(raw)
+    size = _size(raw)
     if real is None or size is None or 0 in size or not _is_whole(real, raw):
         return "data", "could not process image"
     if real != media_type:
@@ -139,7 +141,9 @@ def document_pages(data: str) -> int:
     """
     raw = _decode(data)
     pages = len(PAGE.findall(raw)) + sum(len(PAGE.findall(stream)) for stream in _object_streams(raw))
-    return pages or -(-len(raw) // BYTES_PER_UNSEEN_PAGE) or 1
+    if pages:
+        return pages
+    return max(1, -(-len(raw) // BYTES_PER_UNSEEN_PAGE))
 
 
 def _object_streams(raw: bytes) -> Iterator[bytes]:
@@ -160,9 +164,9 @@ def _object_streams(raw: bytes) -> Iterator[bytes]:
 
 def _decode(data: str) -> bytes:
     """Decode base64; b"" if it is invalid, and so has no known size."""
-    for step in (SLICE_CHARS, len(data) + 1):  # other threads can run between slices; line breaks need the whole
-        try:
-            return b"".join(base64.b64decode(data[start : start + step]) for start in range(0, len(data), step))
-        except ValueError:
-            continue
+    slices = (data[start : start + SLICE_CHARS] for start in range(0, len(data), SLICE_CHARS))
+    with suppress(ValueError):
+        return b"".join(map(base64.b64decode, slices))  # other threads can run between them
+    with suppress(ValueError):
+        return base64.b64decode(data)  # with line breaks in it, so that a slice ends anywhere
     return b""
