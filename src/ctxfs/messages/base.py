@@ -161,8 +161,7 @@ def _messages_usage(usage: Any) -> Usage:
     written = _entry(usage, "cache_creation_input_tokens")
     split = _entry(usage, "cache_creation")
     if written is None and split is not None:
-        names = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
-        written = sum(_count(_entry(split, name), f"cache_creation.{name}") for name in names)
+        written = _counted(split, "ephemeral_5m_input_tokens") + _counted(split, "ephemeral_1h_input_tokens")
     return Usage(
         input_tokens=_entry(usage, "input_tokens"),
         cache_creation_input_tokens=written,
@@ -174,9 +173,9 @@ def _messages_usage(usage: Any) -> Usage:
 def _openai_usage(usage: Any) -> Usage:
     """Disjoint counts: what was read from the cache, or written to it, is part of the input here."""
     details = _first(usage, "prompt_tokens_details", "input_tokens_details")
-    whole = _count(_first(usage, "input_tokens", "prompt_tokens"), "input_tokens")
-    read = min(whole, _count(_entry(details, "cached_tokens"), "cached_tokens"))
-    written = min(whole - read, _count(_entry(details, "cache_write_tokens"), "cache_write_tokens"))
+    whole = _counted(usage, "input_tokens", "prompt_tokens")
+    read = min(whole, _counted(details, "cached_tokens"))
+    written = min(whole - read, _counted(details, "cache_write_tokens"))
     return Usage(
         input_tokens=whole - read - written,
         cache_creation_input_tokens=written,
@@ -187,11 +186,16 @@ def _openai_usage(usage: Any) -> Usage:
 
 def _gemini_usage(usage: Any) -> Usage:
     """Disjoint counts; thinking is output. Names are in camel case in JSON, and in snake case in the SDK."""
-    whole = _count(_first(usage, *_GEMINI_INPUT), "promptTokenCount")
-    read = min(whole, _count(_first(usage, "cachedContentTokenCount", "cached_content_token_count"), "cached"))
-    reply = _count(_first(usage, "candidatesTokenCount", "candidates_token_count"), "candidatesTokenCount")
-    thoughts = _count(_first(usage, "thoughtsTokenCount", "thoughts_token_count"), "thoughtsTokenCount")
+    whole = _counted(usage, *_GEMINI_INPUT)
+    read = min(whole, _counted(usage, "cachedContentTokenCount", "cached_content_token_count"))
+    reply = _counted(usage, "candidatesTokenCount", "candidates_token_count")
+    thoughts = _counted(usage, "thoughtsTokenCount", "thoughts_token_count")
     return Usage(input_tokens=whole - read, cache_read_input_tokens=read, output_tokens=reply + thoughts)
+
+
+def _counted(value: Any, *names: str) -> int:
+    """The first of these entries that there is, as a count of tokens; 0 when there is none. Raises ``InvalidReply``."""
+    return _count(_first(value, *names), names[0])
 
 
 def _first(value: Any, *names: str) -> Any:
@@ -213,8 +217,11 @@ def _count(value: Any, name: str) -> int:
     """``value`` as a count of tokens, None as 0. Raises ``InvalidReply``."""
     if value is None:
         return 0
-    whole = value.is_integer() if isinstance(value, float) else hasattr(value, "__index__")
-    if not whole or isinstance(value, bool) or not 0 <= value <= _MOST_TOKENS:
+    if isinstance(value, float):
+        is_whole = value.is_integer()
+    else:
+        is_whole = hasattr(value, "__index__") and not isinstance(value, bool)
+    if not is_whole or not 0 <= value <= _MOST_TOKENS:
         raise InvalidReply(f"{name} is {reprlib.repr(value)}: use a whole number of tokens, 0 or more")
     return int(value)
 
