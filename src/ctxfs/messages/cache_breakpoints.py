@@ -15,7 +15,11 @@ class CacheMarks:
         """After how many messages of the last request a breakpoint stands."""
 
     def sent(self, messages: tuple[Message, ...], *, spare: int | None = None) -> None:
-        """Take in the next request; ``spare``: after how many messages it will change next, as far as one can say."""
+        """Take in the next request.
+
+        ``spare``: how many messages precede what is expected to change next; None: that is not known; 0: none do, so
+        that there is nothing to cache before it.
+        """
         same = unchanged(self._sent, messages)
         kept = [mark for mark in self._marks if mark <= same]
         self.breakpoints = _breakpoints(messages, kept[-1] if kept else 0, spare)
@@ -28,8 +32,8 @@ def _breakpoints(messages: Sequence[Message], cached: int, spare: int | None) ->
 
     ``cached``: how many of the first messages are the unchanged beginning of an earlier request that ended there; 0 for
     none. A provider looks for what it has cached only a few blocks back from a breakpoint, so one stands there. The
-    ``spare`` one stands before what is expected to change next, with each request, so that it stays alive. If that is
-    not known, what is written behind ``cached`` gets one in its middle, so that a later change does not cost all of it.
+    ``spare`` one stands before what is expected to change next, with each request, so that it stays alive. Without one,
+    what is written behind ``cached`` gets one in its middle, so that a later change does not cost all of it.
     """
     wanted = {len(messages)}
     if cached:

@@ -121,7 +121,10 @@ class ContextItem:
         ``path`` None: only a part of it is in files. ``destroyed``, ``trimmed``: see the fields. ``later``: the
         placeholder that may replace ``content`` one day, and its tokens; None: the one that the item has.
         """
-        placeholder, placeholder_tokens = later or (self.placeholder, self.placeholder_tokens)
+        placeholder = self.placeholder
+        placeholder_tokens = self.placeholder_tokens
+        if later is not None:
+            placeholder, placeholder_tokens = later
         return replace(
             self,
             message=_message_in(self.message, path, content),

@@ -37,6 +37,7 @@ _NEXT = re.compile(rf"[ \t]*{_OPEN}")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _CALL_ID = re.compile(r"call_(\d{1,9})")
 _KEYS = frozenset({"name", "arguments"})
+_DECODER = json.JSONDecoder()
 _GO_ON = "The responses are in the function calls above. Continue."
 _TOOLS = """You can call these functions. To call one, end your reply with, on a line of its own:
 <function_call>{"name": "<the function's name>", "arguments": {<its arguments>}}</function_call>
@@ -150,8 +151,9 @@ def _with_tools(messages: list[Message], tools: Sequence[ToolSchema]) -> tuple[M
     )
     if messages and isinstance(messages[0], SystemMessage):
         content = messages[0].content
-        blocks = ({"type": "text", "text": content},) if isinstance(content, str) else content
-        return (SystemMessage((*blocks, {"type": "text", "text": described})), *messages[1:])
+        if isinstance(content, str):
+            content = ({"type": "text", "text": content},)
+        return (SystemMessage((*content, {"type": "text", "text": described})), *messages[1:])
     return (SystemMessage(described), *messages)
 
 
@@ -254,9 +256,6 @@ def _parse_call(text: str, position: int) -> tuple[ToolCall, int]:
     if not isinstance(data["name"], str) or not isinstance(data["arguments"], dict):
         raise InvalidFunctionCall('"name" must be text, and "arguments" an object')
     return ToolCall(name=data["name"], arguments=data["arguments"]), end + len(_CLOSE)
-
-
-_DECODER = json.JSONDecoder()
 
 
 def _after_space(text: str, position: int) -> int:

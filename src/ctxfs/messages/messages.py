@@ -169,6 +169,7 @@ def check_message(message: Any) -> Message:
 
     Raises ValueError, saying what is wrong, for anything else.
     """
+    # A subclass is refused: a resumed session gives back what it derives from.
     if not isinstance(message, Message) or type(message) not in get_args(Message):
         raise ValueError(f"not a message: {reprlib.repr(message)}")
     content = check_content(message.content)

@@ -126,8 +126,8 @@ class MessagesSerializer:
             self._add(number, message)
         self._messages = messages
 
-    def _rewind(self, unchanged: int) -> int:
-        """Forget the last turns: all that changed, and the assistant turn that begins before it.
+    def _rewind(self, same: int) -> int:
+        """Forget the last turns: all behind the first ``same`` messages, and the assistant turn that begins before it.
 
         A turn's calls are answered in the next one, so the state between the two is known at the start of an assistant
         turn alone. Returns how many messages are still taken in.
@@ -135,7 +135,7 @@ class MessagesSerializer:
         kept = 0
         start = 0
         for number, turn in enumerate(self._turns):
-            if number and turn.role == "assistant" and turn.start < unchanged:
+            if number and turn.role == "assistant" and turn.start < same:
                 kept = number
                 start = turn.start
         for turn in reversed(self._turns[kept:]):
