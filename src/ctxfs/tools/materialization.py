@@ -146,15 +146,20 @@ class Materializer:
         if not self.settings.is_over(measured):
             return None
         text = readable_text(message.content)
-        json = is_json(text)  # that of the lines that the tools show; blocks are JSON in their file in any case
-        name = artifact_name(item.id, is_json=json or not isinstance(message.content, str))
+        is_json_text = is_json(text)  # the lines that the tools show; blocks are JSON in their file in any case
+        blocks = 0 if isinstance(message.content, str) else len(message.content)
+        name = artifact_name(item.id, is_json=is_json_text or not isinstance(message.content, str))
         item = with_placeholder(replace(item, name=name), path=path_of(name), counter=counter, reader=self.reader)
-        hint = self._hint(message, measured)
+        chars = len(measured)
+        size_bytes = utf8_size(measured)
+        hint = self._hint(message, chars=chars, size_bytes=size_bytes)
         summary = _Summary(
             snippets=Snippets(text),
             title=f"{_title(hint)}, call {item.id}",
-            is_json=json,
-            blocks=0 if isinstance(message.content, str) else len(message.content),
+            chars=chars,
+            size_bytes=size_bytes,
+            is_json=is_json_text,
+            blocks=blocks,
             ref=ContextRef(id=item.id, hint=MappingProxyType(hint)),
             advice=render_advice(item.id, path_of(name), self.tools, reader=self.reader),
             full_bytes=item.full_bytes,
@@ -174,14 +179,14 @@ class Materializer:
         )
         return EagerOffload(item=item, chars=len(measured), offload=offload), summary.ref
 
-    def _hint(self, message: ToolMessage, measured: str) -> dict[str, str | int]:
+    def _hint(self, message: ToolMessage, *, chars: int, size_bytes: int) -> dict[str, str | int]:
         hint: dict[str, str | int] = {"tool": message.tool_name}
         server = self.settings.servers.get(message.tool_name)
         if server is not None:
             hint["server"] = server
         hint["call_id"] = message.tool_call_id
-        hint["chars"] = len(measured)
-        hint["bytes"] = utf8_size(measured)
+        hint["chars"] = chars
+        hint["bytes"] = size_bytes
         return hint
 
 
@@ -191,6 +196,8 @@ class _Summary:
 
     snippets: Snippets
     title: str
+    chars: int
+    size_bytes: int
     is_json: bool
     blocks: int
     ref: ContextRef
@@ -200,14 +207,12 @@ class _Summary:
 
     def render(self, passages: Mapping[str, Sequence[str]], *, line_count: int) -> str:
         """With these passages of the output."""
-        chars = int(self.ref.hint["chars"])
-        size_bytes = int(self.ref.hint["bytes"])
-        size = render_size(chars=chars, size_bytes=size_bytes, lines=line_count, is_json=self.is_json)
+        size = render_size(chars=self.chars, size_bytes=self.size_bytes, lines=line_count, is_json=self.is_json)
         if self.blocks:
             size += f"; content blocks: {self.blocks}"
         stored = "in full"
         if self.full_bytes:
-            stored = f"in part, {part_of(size_bytes, self.full_bytes)}"
+            stored = f"in part, {part_of(self.size_bytes, self.full_bytes)}"
         return render_materialized(
             title=self.title,
             size=size,
@@ -219,7 +224,7 @@ class _Summary:
 
     def is_smaller(self, text: str) -> bool:
         """Whether ``text`` has fewer characters, and fewer bytes, than the output."""
-        return len(text) < int(self.ref.hint["chars"]) and utf8_size(text) < int(self.ref.hint["bytes"])
+        return len(text) < self.chars and utf8_size(text) < self.size_bytes
 
     def longest(self, *, content_tokens: int, counter: TokenCounter) -> tuple[str, int]:
         """The longest text that is smaller than the output, with passages that take a digest's share of it; its tokens.
