@@ -190,7 +190,7 @@ def _cut_selected(pieces: Iterator[str], offset: int, cutter: LineCutter) -> int
                 full = cutter.feed(rest)
         total += newlines
         open_end = not piece.endswith("\n") and bool(piece)
-    return total + open_end
+    return total + 1 if open_end else total
 
 
 async def _tail(scope: Scope, item_id: str, count: int) -> ToolResult:

@@ -130,7 +130,8 @@ class PastSession:
         known = set(self._indexed)
         new = [item for item in self.past.items.values() if item.item_id not in known]
         waiting: list[tuple[str, list[Passage]]] = []
-        size = total = 0
+        size = 0
+        total = 0
         for place, item in enumerate(new, start=1):
             async with aclosing(self._pieces(item)) as pieces:
                 cut = [piece async for piece in pieces]

@@ -11,6 +11,8 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from ctxfs.eviction.placeholder.lines import line_count
+
 PASSAGE_LINES = 20
 PASSAGE_CHARS = 2_000
 MAX_WORDS = 32
@@ -64,8 +66,8 @@ class WordIndex:
     def add(self, position: int, found: Iterable[Passage]) -> None:
         """Add the passages of the item at ``position``."""
         for passage in found:
-            lines = passage.text.count("\n") - passage.text.endswith("\n")
-            row = (position, passage.first_line, passage.first_line + lines, passage.begin)
+            last_line = passage.first_line + line_count(passage.text) - 1
+            row = (position, passage.first_line, last_line, passage.begin)
             place = self._db.execute("INSERT INTO places VALUES (NULL, ?, ?, ?, ?)", row).lastrowid
             self._db.execute("INSERT INTO passages (rowid, text) VALUES (?, ?)", (place, _words_apart(passage.text)))
 
@@ -108,13 +110,18 @@ def passages(pieces: Iterable[str]) -> Iterator[Passage]:
     number = 1
     begin = 0
     kept: list[str] = []
-    size = lines = column = 0
+    size = 0
+    lines = 0
+    column = 0  # of the next part, in its line
     for part in _parts(pieces):
         kept.append(part)
         size += len(part)
         ends = part.endswith("\n")
-        lines += ends
-        column = 0 if ends else column + len(part)
+        if ends:
+            lines += 1
+            column = 0
+        else:
+            column += len(part)
         if size >= PASSAGE_CHARS - _CUT_CHARS or lines >= PASSAGE_LINES or (begin and ends):
             yield Passage(number, begin, "".join(kept))
             number += lines

@@ -65,7 +65,7 @@ def _of_contents(phrase: str) -> list[str]:
         while words and any(word.startswith(words[-1].lower()) for word in _OUR_WORDS):
             del words[-1]
         kept = " ".join(words).strip()
-        if not any(kept.lower() in word for word in _OUR_WORDS):
+        if not any(kept.lower() in word for word in _OUR_WORDS):  # nor is nothing, which is in each of them
             parts.append(kept)
     return parts
 

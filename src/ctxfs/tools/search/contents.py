@@ -94,10 +94,10 @@ def _matches_in_text(text: str, search: LineSearch, first: int) -> Matches:
 
 async def _stored_lines(reader: ContentReader, first: int, search: LineSearch) -> list[FoundLine]:
     """The matching lines from ``first`` on, in parts of the content that a few worker threads search at a time."""
-    run = await reader.run_from(first)
-    runs = run.shared_out(_SEARCHERS, LONGEST_RUN_BLOCKS, first=_FIRST_RUN_BLOCKS)
+    rest = await reader.run_from(first)
+    runs = rest.shared_out(_SEARCHERS, LONGEST_RUN_BLOCKS, first=_FIRST_RUN_BLOCKS)
     for number, run in enumerate(runs):  # alone, so that the others cannot use up the budget before
-        await _add(search, await _search_run(reader, run, search, starts_line=not number))
+        await _add(search, await _search_run(reader, run, search, starts_line=number == 0))
         if search.line_ended or search.done:
             break
     if not search.done:

@@ -128,7 +128,9 @@ class LinePattern:
             SearchStopped: the budget does not suffice to search one more line; those before it were yielded.
         """
         stop = len(data) if stop is None else stop
-        return (self._matches_by_line if self._line_by_line else self._matches)(data, start, stop)
+        if self._line_by_line:
+            return self._matches_by_line(data, start, stop)
+        return self._matches(data, start, stop)
 
     def _matches(self, data: bytes, position: int, stop: int) -> Iterator[tuple[int, Match, int]]:
         while position < stop:

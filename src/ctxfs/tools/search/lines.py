@@ -5,7 +5,6 @@ The syntax is RE2's. A line matches when the expression is found in it; no match
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 
 from ctxfs.text.steps import checkpoint
@@ -304,8 +303,7 @@ def _bytes_of(data: bytes, chars: int) -> int:
 
 def _decode(data: bytes, *, final: bool = True) -> str:
     """The text; without ``final`` a character that is cut off at the end is left out."""
-    decode = partial(data.decode, "utf-8") if final else partial(whole_characters, data)
     try:
-        return decode("surrogatepass")
+        return Utf8Decoder("surrogatepass").decode(data, final)
     except UnicodeDecodeError:
-        return decode("replace")
+        return Utf8Decoder("replace").decode(data, final)

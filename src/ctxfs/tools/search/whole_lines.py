@@ -29,8 +29,11 @@ class LinesOfContent:
 
     def feed(self, chunk: bytes) -> Iterator[Row]:
         """Yield those of the next lines that are shown."""
-        plain = not (self._query.invert or self._query.before or self._query.after)
-        for row in self._matching(chunk) if plain else self._with_context(self._lines(chunk)):
+        if self._query.invert or self._query.before or self._query.after:
+            rows = self._with_context(self._lines(chunk))
+        else:
+            rows = self._matching(chunk)
+        for row in rows:
             self._last = row.number
             yield row
         self._number += chunk.count(b"\n")
@@ -61,8 +64,8 @@ class LinesOfContent:
                 self.found += 1
                 self._after = self._query.after
                 shown = [*self._before, row]
-                around = self._query.before or self._query.after
-                gap = bool(around and self._last) and shown[0].number > self._last + 1
+                has_context = self._query.before > 0 or self._query.after > 0
+                gap = has_context and 0 < self._last < shown[0].number - 1
                 yield shown[0]._replace(after_gap=gap)
                 yield from shown[1:]
                 self._before.clear()
