@@ -34,7 +34,10 @@ def asked_by(*settings: Any) -> HostCache:
     if given is None:
         return NO_HOST_CACHE
     ttl = given.get("ttl") if isinstance(given, Mapping) else getattr(given, "ttl", given)
-    return HostCache(at_end=True, ttl=next((known for known in TTL_SECONDS if known == ttl), None))
+    for known in TTL_SECONDS:
+        if known == ttl:
+            return HostCache(at_end=True, ttl=known)
+    return HostCache(at_end=True)
 
 
 def mark_of(messages: Sequence[Any], key: str = "cache_control") -> Any:
@@ -43,7 +46,9 @@ def mark_of(messages: Sequence[Any], key: str = "cache_control") -> Any:
         message = to_plain(given)
         content = message.get("content")
         blocks: Iterable[Any] = () if content is None or isinstance(content, str) else content
-        for block in (*[to_plain(block) for block in blocks][::-1], message):
-            if isinstance(block, Mapping) and block.get(key):
-                return block[key]
+        for part in reversed(
+            [message, *map(to_plain, blocks)]
+        ):  # of a message, the last block with a mark, else its own
+            if isinstance(part, Mapping) and part.get(key):
+                return part[key]
     return None

@@ -120,16 +120,18 @@ class HistorySettings:
 
         ``sent``: the name in the request; without one, nothing is said.
         """
-        if self.model or not isinstance(sent, str) or not sent or "auto" not in (self.window, self.pricing):
+        if self.model or not isinstance(sent, str) or not sent:
             return
-        assumed = [
-            *([f"a window of {Budget.of_model('').window_tokens:,} tokens"] if self.window == "auto" else ()),
-            *(["Anthropic's ratios of prices"] if self.pricing == "auto" else ()),
-        ]
-        warn_unknown(
-            f"the model of a History whose requests name {sent!r}",
-            f"it assumes {' and '.join(assumed)}; give it the model, as History(model={sent!r})",
-        )
+        assumed: list[str] = []
+        if self.window == "auto":
+            assumed.append(f"a window of {Budget.of_model('').window_tokens:,} tokens")
+        if self.pricing == "auto":
+            assumed.append("Anthropic's ratios of prices")
+        if assumed:
+            warn_unknown(
+                f"the model of a History whose requests name {sent!r}",
+                f"it assumes {' and '.join(assumed)}; give it the model, as History(model={sent!r})",
+            )
 
     def can_read(self, tools: Collection[str]) -> bool:
         """Whether one of these tools of a request opens what placeholders name.
@@ -180,7 +182,10 @@ def _check_in_place(window: Window) -> None:
     """Raise ``ConfigError`` if ``window`` says what only the owner of a history can do."""
     if window.summarize is not None:
         raise ConfigError("a history of others is not summarised here: leave out summarize")
-    for kind, rule in (window.compaction.rules if window.compaction is not None else {}).items():
-        moves = rule.strategy is Strategy.DROP or kind is ItemType.ASSISTANT_MESSAGE
-        if moves and rule.strategy is not Strategy.KEEP:
+    if window.compaction is None:
+        return
+    for kind, rule in window.compaction.rules.items():
+        if rule.strategy is Strategy.KEEP:
+            continue
+        if rule.strategy is Strategy.DROP or kind is ItemType.ASSISTANT_MESSAGE:
             raise ConfigError(f"the rule {rule.strategy} for {kind} moves messages: their order is the framework's")

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 from ctxfs.context.history.parts import Part
@@ -47,12 +46,14 @@ class Seen(NamedTuple):
 
 def groups_of(slots: Sequence[Slot]) -> Iterator[Sequence[Slot]]:
     """The parts message by message: what a model says between two inputs is one reply."""
-    said = [slot.part.kind in SAID for slot in slots]
-    start = 0
-    for end, (one, following) in enumerate(pairwise([*said, False]), 1):
-        if not (one and following):
-            yield slots[start:end]
-            start = end
+    group: list[Slot] = []
+    for slot in slots:
+        if group and not (group[-1].part.kind in SAID and slot.part.kind in SAID):
+            yield group
+            group = []
+        group.append(slot)
+    if group:
+        yield group
 
 
 def snapshot(content: str | tuple[Block, ...] | dict[str, Any]) -> Any:
@@ -100,13 +101,19 @@ def decided_by(slot: Slot, step: Offload | Trim, content: Any, item_id: str, see
 
 def aligned(old: Sequence[Block], new: Sequence[Block]) -> list[tuple[Block, ...]]:
     """The new blocks in the place of each old block of a reply; its thinking may be dropped, and one text be added."""
-    gone = not any(block["type"] in THINKING for block in new)
-    kept = [not (gone and block["type"] in THINKING) for block in old]
-    rest = iter(new)
-    come = tuple(islice(rest, len(new) - sum(kept)))
-    found: list[tuple[Block, ...]] = [(next(rest),) if stays else () for stays in kept]
-    if come:
-        found[kept.index(False)] = come
+    keeps_thinking = any(block["type"] in THINKING for block in new)
+    stays = [keeps_thinking or block["type"] not in THINKING for block in old]
+    position = len(new) - sum(stays)
+    added = tuple(new[:position])
+    found: list[tuple[Block, ...]] = []
+    for block_stays in stays:
+        if block_stays:
+            found.append((new[position],))
+            position += 1
+        else:
+            found.append(added)
+            added = ()
+    assert not added, "a text is added only where thinking is dropped"
     return found
 
 

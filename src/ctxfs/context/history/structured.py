@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,9 +86,11 @@ def large_texts(response: Any, is_large: Callable[[str], bool]) -> Iterator[tupl
     if isinstance(response, dict):
         if response.get("type") in _MEDIA or response.get("isImage"):
             return
-        inner: Iterator[tuple[str | int, Any]] = iter(response.items())
+        inner: Iterable[tuple[str | int, Any]] = response.items()
+    elif isinstance(response, list):
+        inner = enumerate(response)
     else:
-        inner = iter(enumerate(response) if isinstance(response, list) else ())
+        return
     for key, value in inner:
         yield from (((key, *place), text) for place, text in large_texts(value, is_large))
 

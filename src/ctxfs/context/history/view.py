@@ -8,6 +8,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import inf
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ctxfs.context.entry import Entry, EntryRules, Known, build_entry, recorded_entry
@@ -346,8 +347,10 @@ class HistoryView:
             if slot.original:
                 derived.replaced[number] = decided.content
             if slot.ledger_id:
-                count = derived.replies + max(decided.replies_since, is_reply)  # the next reply looks at its own alone
-                derived.due.setdefault(count, []).append((number, decided))
+                since = decided.replies_since
+                if is_reply:
+                    since = max(since, 1)  # not before itself: the next reply is the first one that can follow
+                derived.due.setdefault(derived.replies + since, []).append((number, decided))
         derived.slots += slots
         derived.ends.append(len(derived.slots) - 1)
         if is_reply:
@@ -578,7 +581,7 @@ class HistoryView:
 def _with_arguments(entry: Entry, gone: Collection[tuple[int, Decided]]) -> Entry:
     """The reply ``entry`` as long as it was with the arguments that were replaced, given with their block."""
     trims = [*entry.options.trims, *[trim_by(decided, entry.item, block) for block, decided in gone]]
-    trims.sort(key=lambda trim: trim.block)
+    trims.sort(key=attrgetter("block"))
     saved = sum(decided.tokens_before - decided.tokens for _, decided in gone)
     item = replace(entry.item, token_count=entry.item.token_count + saved)
     return replace(entry, item=item, options=replace(entry.options, trims=tuple(trims)))

@@ -54,8 +54,10 @@ _METHODS = {"messages": "messages() or chat()", "input": "responses()", "content
 
 def _other_method(found: object, body: object, key: str) -> str:
     """What to call for a body that lacks ``key`` and has the list of another API; "" if it has none."""
+    if found is not None or not isinstance(body, Mapping):
+        return ""
     for other, methods in _METHODS.items():
-        if found is None and other != key and isinstance(body, Mapping) and other in body:
+        if other != key and other in body:
             return f"; this one has {other!r}, so call {methods}"
     return ""
 

@@ -127,16 +127,18 @@ def _edited_call(call: Mapping[str, Any], new: Replacement) -> Mapping[str, Any]
 
 def _host_cache(body: Body) -> HostCache:
     """A mark in the last messages, as gateways pass it to Anthropic, or one that LiteLLM is asked to set there."""
-    points = [point for point in body.get("cache_control_injection_points") or () if isinstance(point, Mapping)]
-    at_end = (point.get("control") or True for point in points if _is_at_end(point))
-    return asked_by(mark_of(body["messages"]), next(at_end, None))
+    at_end = [point for point in body.get("cache_control_injection_points") or () if _is_at_end(point)]
+    return asked_by(mark_of(body["messages"]), *[point.get("control") or True for point in at_end])
 
 
-def _is_at_end(point: Mapping[str, Any]) -> bool:
+def _is_at_end(point: object) -> bool:
     """Whether LiteLLM sets this mark near the end of each request: by a negative number, or in messages of a role."""
+    if not isinstance(point, Mapping) or point.get("location") != "message":
+        return False
     index = point.get("index")
-    near = index < 0 if isinstance(index, int) else point.get("role") in ("user", "assistant", "tool")
-    return point.get("location") == "message" and near
+    if isinstance(index, int):
+        return index < 0
+    return point.get("role") in ("user", "assistant", "tool")
 
 
 CHAT = _ChatView(

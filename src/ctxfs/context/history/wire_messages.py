@@ -16,9 +16,8 @@ from ctxfs.context.history.wire import Body, WireMemory, WireView, blocks_or_tex
 from ctxfs.errors import ConfigError
 from ctxfs.messages.messages import to_plain
 
-_OWN = {"tool_use": "input", "tool_result": "content"}
-"""Blocks that are parts of their own, with the key of the content that can be replaced."""
-
+_OWN = frozenset({"tool_use", "tool_result"})
+"""Blocks that are parts of their own."""
 
 _CHAT_ROLES = frozenset({"tool", "function", "developer"})
 _CHAT_KEYS = frozenset({"tool_calls", "tool_call_id", "function_call"})
@@ -75,11 +74,14 @@ def _edited(message: Mapping[str, Any], edits: Mapping[Any, Replacement]) -> Map
     for n, new in edits.items():
         if n is not None:
             block = to_plain(content[n])
-            own = _OWN[block["type"]]
-            blocks[n] = [{**block, own: new if own == "input" else _marked(new, block.get("content"))}]
+            if block["type"] == "tool_use":
+                blocks[n] = [{**block, "input": new}]
+            else:
+                blocks[n] = [{**block, "content": _marked(new, block.get("content"))}]
     if None in edits:
         places = [n for n, block in enumerate(content) if to_plain(block)["type"] not in _OWN]
-        for n, others in zip(places, spread([to_plain(content[n]) for n in places], edits[None]), strict=True):
+        replaced = spread([to_plain(content[n]) for n in places], edits[None])
+        for n, others in zip(places, replaced, strict=True):
             blocks[n] = others
     return {**message, "content": list(chain.from_iterable(blocks))}
 
