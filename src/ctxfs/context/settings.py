@@ -69,19 +69,22 @@ class ContextSettings:
         priced = priced_at(self.model, self.pricing)
         policy = self.offload_policy or OffloadPolicy()
         guard = WindowGuard.of(as_window(self.window), self.model, policy)
-        asked = (guard.budget, priced, self.eager, self.preview_above_tokens)
-        describes = self.keep_recent and policy.digest_tokens != DEFAULT_DIGEST_TOKENS
-        is_asked = describes or policy.repeats or any(rule is not None for rule in asked)
+        # keep_recent asks the policy for the digests in its placeholders, and for nothing else.
+        describes = bool(self.keep_recent) and policy.digest_tokens != DEFAULT_DIGEST_TOKENS
+        asking = (guard.budget, priced, self.eager, self.preview_above_tokens)
+        is_asked = describes or policy.repeats or any(rule is not None for rule in asking)
         if self.offload_policy is not None and self.offload_enabled and not is_asked:
             raise ConfigError(
                 "offload_policy (or an agent's offload_token_threshold) has no effect: window, pricing, previews and "
                 "eager, which ask it, are off"
             )
+        decides = ""
         if self.eager is not None:
+            decides = "eager"
             check_results_may_leave("eager", policy)
-        check_preview(self.preview_above_tokens, policy, decides="" if self.eager is None else "eager")
+        check_preview(self.preview_above_tokens, policy, decides=decides)
         if not isinstance(self.eager, Preview):
-            check_repeats(self.preview_above_tokens, policy, decides="" if self.eager is None else "eager")
+            check_repeats(self.preview_above_tokens, policy, decides=decides)
         check_pinned_users(guard.compaction, self.pins.user_messages)
         rule = preview_rule(self.preview_above_tokens, guard.budget)
         previews = self.offload_enabled and self.eager is None
