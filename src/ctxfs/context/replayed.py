@@ -7,6 +7,7 @@ seen in its context. So a second transcript is led through all that happened, fr
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, takewhile
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -128,8 +129,11 @@ def _is_no_reply(item: ContextItem) -> bool:
     return not isinstance(item.message, AssistantMessage)
 
 
-def _block_of(trim: Trim) -> int:
-    return trim.block
+def _change_of(record: Past) -> int | None:
+    """The change that an eviction is part of; None: the record is of something else."""
+    if isinstance(record, Replaced) and record.change >= 0:
+        return record.change
+    return None
 
 
 class _Replay:
@@ -153,21 +157,19 @@ class _Replay:
             for before, record in pairwise(self._past)
             if isinstance(before, ItemAdded) and isinstance(record, CallMade)
         }
-        together: list[int] = []  # the places of records of one change, between which contents are stored
-        change = 0
+        together: list[int] = []  # the places of the evictions of one change, between which contents are stored
+        change: int | None = None
         for place, record in enumerate(self._past):
-            match record:
-                case Stored():
-                    continue
-                case Replaced() if record.change >= 0:
-                    if record.change != change:
-                        self._evict(transcript, together)
-                        together = []
-                    change = record.change
-                    together.append(place)
-                    continue
-            self._evict(transcript, together)
-            together = []
+            if isinstance(record, Stored):
+                continue
+            own_change = _change_of(record)
+            if own_change is None or own_change != change:
+                self._evict(transcript, together)
+                together = []
+            change = own_change
+            if own_change is not None:
+                together.append(place)
+                continue
             match record:
                 case RequestSent():
                     self.at = max(self.at, record.sent_at)
@@ -205,15 +207,15 @@ class _Replay:
             return recorded_entry(replace(now.item, pinned=item.pinned), self._known, self._rules)
         if isinstance(item.message, AssistantMessage):
             # With all its arguments, also those that were evicted since, and as long as it was with them.
-            options = [*trims]
+            all_trims = [*trims]
             if now is not None:
-                options += now.options.trims
+                all_trims += now.options.trims
                 item = replace(item, message=now.item.message)
                 if trims:
                     saved = sum(trim.tokens_before - trim.tokens_after for trim in trims)
                     item = replace(item, token_count=now.item.token_count + saved)
-            options.sort(key=_block_of)
-            return Entry(item=item, options=EvictionOptions(trims=tuple(options)))
+            all_trims.sort(key=attrgetter("block"))
+            return Entry(item=item, options=EvictionOptions(trims=tuple(all_trims)))
         if evicted is not None and item.placeholder is None and isinstance(evicted.content, str):
             item = replace(item, placeholder=evicted.content, placeholder_tokens=evicted.token_count)
         return Entry(item=item)
