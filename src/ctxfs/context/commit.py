@@ -14,6 +14,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Beside, CallMade, RequestSent, ToolsDefined
 from ctxfs.session.state import SessionState
 from ctxfs.session.timeline.changes import change_id
+from ctxfs.session.writer import Admitted, EvictionStep
 from ctxfs.storage.threads import run_in_steps
 
 
@@ -26,6 +27,11 @@ class Step(NamedTuple):
     planned: Offload | Trim
     old: ContextItem
     new: ContextItem
+
+    @property
+    def written(self) -> EvictionStep:
+        """The step as the writer takes it."""
+        return self.old, self.new, self.planned.reason
 
 
 @dataclass(slots=True)
@@ -184,23 +190,13 @@ async def _written(steps: Sequence[Step], eager: Sequence[Step], fs: ContextFile
       once the rest is applied. The next commit goes without eager evictions, which must not fail the items again.
     """
     try:
-        admitted = await fs.writer.admit(
-            pending.items.values(),
-            eager=[(step.old, step.new, step.planned.reason) for step in eager],
-            saved_chars={i: one.chars - len(one.offload.placeholder) for i, one in pending.eager.items()},
-            removing=pending.removed,
-            beside=pending.beside,
-            steps=[(step.old, step.new, step.planned.reason) for step in steps],
-        )
-        errors = [outcome.error for outcome in (admitted.joined, *admitted.evicted.values())]
-        for error in errors:
-            if isinstance(error, OutcomeUnknown):
-                raise error
+        admitted = await _admitted(steps, eager, fs, pending)
     except OutcomeUnknown as error:  # trying again might record the items twice: ``settle`` comes first
         pending.error = error
         raise
     done: list[Step] = []
     events: list[ContextEvent] = []
+    unrecordable: list[Exception] = []
     refused, change = admitted.joined
     if refused is None:
         pending.clear()
@@ -208,13 +204,16 @@ async def _written(steps: Sequence[Step], eager: Sequence[Step], fs: ContextFile
         pending.error = refused
         events.append(RecordFailed(item_ids=tuple(pending.items), error=refused))
     else:
+        unrecordable.append(refused)
         pending.eager.clear()
     for step in steps:
         failure, own_change = admitted.evicted[step.new.id]
         if failure is None:
             done.append(step)
             events += _events(step, own_change, fs)
-        elif isinstance(failure, StorageError) and failure is not refused:
+        elif not isinstance(failure, StorageError):
+            unrecordable.append(failure)
+        elif failure is not refused:
             events.append(OffloadFailed(item_id=step.planned.item_id, error=failure))
     if refused is None:
         for step in eager:
@@ -224,8 +223,24 @@ async def _written(steps: Sequence[Step], eager: Sequence[Step], fs: ContextFile
         items=tuple({step.new.id: step.new for step in done}.values()),
         left=tuple([step.old.id for step in done]),
         events=tuple(events),
-        error=next((error for error in errors if error is not None and not isinstance(error, StorageError)), None),
+        error=unrecordable[0] if unrecordable else None,
     )
+
+
+async def _admitted(steps: Sequence[Step], eager: Sequence[Step], fs: ContextFileSystem, pending: Pending) -> Admitted:
+    """What became of each commit. Raises ``OutcomeUnknown`` if the store does not say it of one of them."""
+    admitted = await fs.writer.admit(
+        pending.items.values(),
+        eager=[step.written for step in eager],
+        saved_chars={i: one.chars - len(one.offload.placeholder) for i, one in pending.eager.items()},
+        removing=pending.removed,
+        beside=pending.beside,
+        steps=[step.written for step in steps],
+    )
+    for outcome in (admitted.joined, *admitted.evicted.values()):
+        if isinstance(outcome.error, OutcomeUnknown):
+            raise outcome.error
+    return admitted
 
 
 def steps_of(offloads: Sequence[Offload | Trim], items: Mapping[str, ContextItem]) -> list[Step]:
