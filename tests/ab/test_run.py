@@ -1,7 +1,10 @@
 """A comparison in Python: with contexts and scripted models, its honesty is tested for real."""
 
 import asyncio
+import os
 import re
+import resource
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import pytest
 
 from ctxfs.errors import ConfigError
 from ctxfs.lab.ab import Arm, Comparison, Session, Settings, Task, run
+from ctxfs.lab.ab.directory import SessionDirectory
 from ctxfs.messages import ModelRequest, Reply, ToolCall, ToolMessage, UserMessage
 from ctxfs.testing import ScriptedModel
 
@@ -193,6 +197,53 @@ def test_a_session_that_ends_as_all_tasks_are_cancelled_is_kept(tmp_path: Path) 
     comparison = asyncio.run(compared(tmp_path, ["none", "whole"], cancelled_at_its_end))
     assert comparison.unplayed == 0
     assert len(played) == len(comparison.sessions), "none was played twice"
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where sessions have their directories."""
+    found = tmp_path / "temporary"
+    found.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(found))
+    return found
+
+
+@pytest.mark.parametrize("room", [0, 10])
+def test_nothing_is_left_of_a_session_whose_result_cannot_be_written(
+    room: int, tmp_path: Path, temporary: Path
+) -> None:
+    played = list[Path]()
+
+    async def fills_the_disk(task: Task, session: Session) -> bool:
+        played.append(session.directory)
+        status = await anyio.Path(tmp_path / "r.jsonl").stat()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (status.st_size + room, most))
+        return True
+
+    limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(ConfigError, match=r"cannot be written .*: make room"):
+            anyio.run(compared, tmp_path, ["none", "whole"], fills_the_disk)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+    assert len(played) == 1
+    assert played[0].is_relative_to(temporary)
+    assert list(temporary.iterdir()) == []
+
+
+def test_nothing_is_left_of_a_session_whose_directory_cannot_be_copied(tmp_path: Path, temporary: Path) -> None:
+    (tmp_path / "task").mkdir()
+    os.mkfifo(tmp_path / "task" / "pipe")
+    task = Task(id="t", prompt="", directory=tmp_path / "task")
+    with pytest.raises(ConfigError, match=r"a copy of .* cannot be made: .* is a named pipe"):
+        anyio.run(run, [task], ["none", "whole"], looks_up, Settings(results=tmp_path / "r.jsonl"))
+    assert list(temporary.iterdir()) == []
+
+
+def test_nothing_is_left_of_a_session_whose_place_is_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="a session's directory cannot be made: "):
+        SessionDirectory.made(tmp_path / "file", "name", None)
 
 
 async def test_time_and_checks_decide(tmp_path: Path) -> None:

@@ -279,8 +279,14 @@ class Results:
         with self._lock:
             if self._file < 0:
                 raise ConfigError(f"{self._path} is closed")
-            os.write(self._file, line)
-            os.fsync(self._file)
+            try:
+                left = line
+                while left:  # a write takes what there is room for
+                    left = left[os.write(self._file, left) :]
+                os.fsync(self._file)
+            except OSError as error:
+                how = "make room for it, and give the same command again to go on"
+                raise ConfigError(f"{self._path} cannot be written ({reason_of(error)}): {how}") from error
             self._played.fold(record)
 
 

@@ -26,7 +26,7 @@ from ctxfs.lab.ab.results import Header, Outcome, Results, SessionResult
 from ctxfs.lab.ab.session import Metered, Session
 from ctxfs.lab.ab.tasks import Task, checked_tasks, fingerprint
 from ctxfs.storage.task_group import TaskGroup
-from ctxfs.storage.threads import run_to_completion, uninterrupted
+from ctxfs.storage.threads import result_of, run_to_completion, uninterrupted
 
 _log = logging.getLogger("ctxfs.lab")
 
@@ -178,7 +178,7 @@ class _Running:
         position = pair.arms.index(arm)
         name = f"{_in_paths(pair.task.id)}-{pair.repeat}-{position}"
         make = partial(SessionDirectory.made, self._settings.keep, name, pair.task.directory)
-        directory = await to_thread.run_sync(make)
+        directory = await result_of(make)
         clears = arm.clears_above_tokens
         meter = Meter(
             pair.key(arm),
