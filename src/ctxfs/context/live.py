@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ctxfs.context.commit import Pending, carry_out
 from ctxfs.context.entry import Entry, EntryRules, Known, build_entry, recorded_entry
-from ctxfs.context.notices import Notices
+from ctxfs.context.notices import Notices, Warnings
 from ctxfs.context.readers import ASSUMED, Readers
 from ctxfs.context.replayed import resume
 from ctxfs.context.settings import ContextSettings
@@ -16,7 +16,6 @@ from ctxfs.context.transcript import Transcript
 from ctxfs.errors import ConfigError, OutcomeUnknown, SessionClosed
 from ctxfs.eviction.compaction import ArchiveSlot, View
 from ctxfs.eviction.events import ContentReadBack, ContentRestored
-from ctxfs.eviction.keep_recent import unknown_tools
 from ctxfs.eviction.offload_plan import EagerOffload, Plan
 from ctxfs.eviction.placeholder.identifiers import IdentifierIndex
 from ctxfs.eviction.preview import Preview, named_by
@@ -55,10 +54,10 @@ class LiveTranscript:
     def __init__(self, fs: ContextFileSystem, settings: ContextSettings) -> None:
         self.fs = fs
         self.notices = Notices(fs, settings.on_event)
+        self.warnings = Warnings(fs.session_id)
         self.lock = LoopLock()
         self._readers = ASSUMED  # of the requests
         self._described_for = ASSUMED  # whom the placeholders of the transcript are for
-        self._knows_tools = False  # no request has named its tools so far
         self._settings = settings
         self._agrees = True  # with the session: no change was cut in the middle
         self.begin()
@@ -114,7 +113,7 @@ class LiveTranscript:
         """Log, once, why no tool of the requests opens what placeholders name."""
         why = self.why_unread
         if why is not None:
-            self.notices.warn_once(
+            self.warnings.once(
                 f"{why}, so the model cannot open what placeholders name, and nothing is evicted until the window is "
                 "full: add read_tool(context.fs)"
             )
@@ -123,27 +122,21 @@ class LiveTranscript:
         """Log, once, that the window is full, if what leaves for it cannot be opened by a tool of the requests."""
         why = self.why_unread
         if why is not None:
-            self.notices.warn_once(
+            self.warnings.once(
                 f"the window is full, so contents leave the context that its model cannot open: {why}. Their "
                 "placeholders name the files"
             )
 
     def warn_of_unknown(self, tools: Collection[str]) -> None:
         """Log which tools the settings name that are not among ``tools``, those of the first request that has any."""
-        if self._knows_tools or not tools:
-            return
-        self._knows_tools = True
         settings = self._settings
-        for setting, named in (("keep_recent", settings.exact), ("pin_tools", settings.pins.tools)):
-            warning = unknown_tools(setting, named, tools)
-            if warning is not None:
-                self.notices.warn_once(warning)
+        self.warnings.of_unknown(tools, keep_recent=settings.exact, pin_tools=settings.pins.tools)
 
     def warn_of_large(self, entries: Sequence[Entry]) -> None:
         """Log, once, that a result is sent whole because no tool of the request opens what would be stored."""
         eager = self.rules.eager
         if isinstance(eager, Preview) and not eager.tools and any(eager.is_over(entry.item) for entry in entries):
-            self.notices.warn_once(eager.rule.no_reader)
+            self.warnings.once(eager.rule.no_reader)
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:
@@ -371,7 +364,7 @@ class LiveTranscript:
             self.transcript.rewrite(applied.items, applied.left)
             warning = self.transcript.keep_recent_warning()
             if warning is not None:
-                self.notices.warn_once(warning, about="keep_recent")
+                self.warnings.once(warning, about="keep_recent")
         moved = applied.archived
         if moved is not None:
             self.transcript.move(moved.item_ids, item=moved.item, before=moved.before)

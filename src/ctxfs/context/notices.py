@@ -1,16 +1,46 @@
 """What a context reports: events for its owner, and lines of the log."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from ctxfs.errors import StorageError
 from ctxfs.eviction.events import ContextEvent, Offloaded, OffloadFailed, RecordFailed, SummaryFailed, story
+from ctxfs.eviction.keep_recent import unknown_tools
 from ctxfs.messages.wire_names import short
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import CallMade
 
 _log = logging.getLogger("ctxfs.context")
+
+
+class Warnings:
+    """Warnings about one session, each logged once."""
+
+    def __init__(self, session_id: str) -> None:
+        self._session_id = session_id
+        self._warned: set[str] = set()
+        self._knows_tools = False  # no request has named its tools so far
+
+    def once(self, text: str, *, about: str = "") -> None:
+        """Log a warning; ``about`` stands for it where its figures change from time to time."""
+        key = about or text
+        if key not in self._warned:
+            self._warned.add(key)
+            _log.warning("session %s: %s", self._session_id, text)
+
+    def of_unknown(self, tools: Collection[str], **named: Collection[str]) -> None:
+        """Log which tools the settings name that are not among ``tools``, those of the first request that has any.
+
+        ``named``: by setting.
+        """
+        if self._knows_tools or not tools:
+            return
+        self._knows_tools = True
+        for setting, names in named.items():
+            warning = unknown_tools(setting, names, tools)
+            if warning is not None:
+                self.once(warning)
 
 
 class Notices:
@@ -23,14 +53,6 @@ class Notices:
         self._fs = fs
         self._on_event = on_event
         self.last_failure: StorageError | None = None
-        self._warned: set[str] = set()
-
-    def warn_once(self, text: str, *, about: str = "") -> None:
-        """Log a warning about the session, once; ``about`` stands for it where its figures change from time to time."""
-        key = about or text
-        if key not in self._warned:
-            self._warned.add(key)
-            _log.warning("session %s: %s", self._fs.session_id, text)
 
     def emit(self, event: ContextEvent) -> None:
         """Log ``event``, and pass it on."""

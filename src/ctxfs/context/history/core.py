@@ -16,11 +16,11 @@ from ctxfs.context.history.host_cache import NO_HOST_CACHE, HostCache
 from ctxfs.context.history.parts import Edits, Part, plain_content
 from ctxfs.context.history.settings import HistorySettings
 from ctxfs.context.history.view import Decision, HistoryView
+from ctxfs.context.notices import Warnings
 from ctxfs.errors import ConfigError, ContextOverflow, PromptTooLong, SessionLocked, StorageError, WriteFailed
 from ctxfs.errors.base import quoted
 from ctxfs.errors.checks import require_kind
 from ctxfs.eviction.events import ContentReadBack, ContextEvent, Evicted, Offloaded, OffloadFailed, story
-from ctxfs.eviction.keep_recent import unknown_tools
 from ctxfs.eviction.offload_plan import Offload, Plan
 from ctxfs.eviction.placeholder.text import reading_tools
 from ctxfs.eviction.preview import Preview
@@ -77,8 +77,7 @@ class HistoryCore:
             wait_s = WAIT_ELSEWHERE_S if fs.stores.directory is None else _WAIT_S
         self._wait_s = wait_s
         self._settings = settings
-        self._warned_of_keep_recent = False
-        self._knows_tools = False  # no request has named its tools so far
+        self._warnings = Warnings(fs.session_id)
         self._lock = threading.RLock()
         self._begin()
 
@@ -128,9 +127,7 @@ class HistoryCore:
         kept = self._branch(branch)
         view = kept.view
         view.follow_host(host)
-        if tools and not self._knows_tools:
-            self._knows_tools = True
-            self._warn_of_unknown(tools)
+        self._warnings.of_unknown(tools, keep_recent=self._settings.keep_recent or ())
         kept.unsettled |= view.update(shown, is_own=is_own)
         if kept.unsettled or kept.overhead_tokens != overhead_tokens:
             kept.overhead_tokens = overhead_tokens
@@ -392,23 +389,10 @@ class HistoryCore:
         kept.view.follow()
         if is_written:
             self._tell_decided(decision)
-            self._warn_of_keep_recent(kept)
+            warning = kept.view.transcript.keep_recent_warning()
+            if warning is not None:
+                self._warnings.once(warning, about="keep_recent")
         return is_written
-
-    def _warn_of_unknown(self, tools: Collection[str]) -> None:
-        """Log which tools ``keep_recent`` names that are not among those of the first request that has any."""
-        warning = unknown_tools("keep_recent", self._settings.keep_recent or (), tools)
-        if warning is not None:
-            _log.warning("session %s: %s", self.fs.session_id, warning)
-
-    def _warn_of_keep_recent(self, kept: Branch) -> None:
-        """Log, once, that keep-recent costs more than never evicting."""
-        if self._warned_of_keep_recent:
-            return
-        warning = kept.view.transcript.keep_recent_warning()
-        if warning is not None:
-            self._warned_of_keep_recent = True
-            _log.warning("session %s: %s", self.fs.session_id, warning)
 
     def _tell_failed(self, decision: Decision, error: StorageError | SessionLocked) -> None:
         _log.warning("session %s: %s", self.fs.session_id, error)
