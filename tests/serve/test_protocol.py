@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from ctxfs import Context
 from ctxfs.adapters.serve.mcp import Call, Server, serve_stdio
 from ctxfs.adapters.serve.protocol import greet
 from ctxfs.errors import ToolError
@@ -166,6 +168,30 @@ def test_a_plug_in_greets_before_the_command_line_is_imported(tmp_path: Path) ->
     )
     assert "ctxfs.adapters.serve.protocol" in ran.stderr
     assert not {"typer", "pydantic", "anyio", "ctxfs.session"} & set(ran.stderr.split())
+
+
+@pytest.mark.service
+def test_a_server_of_a_session_greets_before_its_tools_are_imported(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "class Answered:\n"
+        "    def write(self, line): os.write(2, ' '.join(sys.modules).encode()); os._exit(0)\n"
+        "class Output: buffer = Answered()\n"
+        "sys.argv = ['ctxfs', 'mcp', 's']; sys.stdout = Output()\n"
+        "from ctxfs.cli import main; main()"
+    )
+    anyio.run(_made, tmp_path)
+    environment = {**_without_settings(), "CTXFS_ROOT": str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, "-c", code], input=HELLO, env=environment, capture_output=True, text=True, check=True
+    )
+    assert "ctxfs.session.filesystem" in ran.stderr.split()
+    assert not {"ctxfs.adapters.serve.mcp", "ctxfs.tools.retrieval"} & set(ran.stderr.split())
+
+
+async def _made(root: Path) -> None:
+    async with Context("s", root_path=root) as context:
+        await context.add({"role": "user", "content": "go"})
 
 
 @pytest.mark.service

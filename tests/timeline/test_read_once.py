@@ -1,7 +1,9 @@
 """A session that is looked at and changed has the lines of its journal decoded once."""
 
 import gc
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,11 @@ from ctxfs.messages import CharsCounter
 from ctxfs.messages.messages import UserMessage
 from ctxfs.session import journal
 from ctxfs.session.filesystem import ContextFileSystem, reading_once
+from ctxfs.session.records import Record
 from ctxfs.session.recovery import Reading
 from ctxfs.session.timeline.back import pinned
 from ctxfs.session.timeline.bring_back import change_session
+from ctxfs.session.timeline.lives import Lives, Step
 from ctxfs.session.writer import SessionWriter
 
 pytestmark = pytest.mark.no_cover
@@ -56,6 +60,23 @@ def test_a_command_decodes_each_line_once(tmp_path: Path, decoded: list[bytes], 
     decoded.clear()
     assert run([*command, "--root", str(tmp_path)]) == 0
     assert [line for line in decoded if line in before] == before
+
+
+@pytest.mark.parametrize("command", [["show", "s"], ["explain", "s"], ["explain", "s", "msg_007"]])
+def test_a_command_follows_the_lives_of_items_once(
+    tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = anyio.run(_write, tmp_path)
+    followed: list[Record] = []
+    take = Lives.take
+
+    def counted(lives: Lives, record: Record) -> Step:
+        followed.append(record)
+        return take(lives, record)
+
+    monkeypatch.setattr(Lives, "take", counted)
+    assert run([*command, "--root", str(tmp_path)]) == 0
+    assert followed == list(journal.scan(log.read_bytes()).records)
 
 
 @pytest.mark.anyio
@@ -156,9 +177,11 @@ async def test_a_journal_is_kept_only_for_who_goes_through_it(tmp_path: Path, mo
 
 def test_a_server_keeps_no_journal_for_the_life_of_its_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     anyio.run(_write, tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     while_served: list[int] = []
 
-    async def served(*_: object) -> None:
+    async def served(*_: object, first: bytes) -> None:
+        assert first == b""
         while_served.append(_kept())
 
     monkeypatch.setattr(mcp, "serve_stdio", served)

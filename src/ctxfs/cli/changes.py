@@ -11,6 +11,7 @@ from ctxfs.eviction.preview import PREVIEWED
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.timeline.changes import ItemChange, change_id
 from ctxfs.session.timeline.reading import read_timeline
+from ctxfs.session.timeline.timeline import Timeline
 
 _COLUMNS = ("item", "what", "before call", "tokens", "undo by", "why")
 
@@ -27,9 +28,8 @@ async def print_history(fs: ContextFileSystem, *, as_json: bool) -> None:
         console().print("nothing was evicted")
 
 
-async def changes_of(fs: ContextFileSystem, item: str) -> list[ItemChange]:
+async def changes_of(fs: ContextFileSystem, timeline: Timeline, item: str) -> list[ItemChange]:
     """Everything that happened to an item since it was added. Raises what ``find_entry`` raises."""
-    timeline = await read_timeline(fs)
     found = list(timeline.history(item))  # also of one that is in the context no more
     return found or list(timeline.history((await find_entry(fs, item)).item_id))
 

@@ -30,6 +30,8 @@ from ctxfs.messages.rates import Rates
 from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Shadowed
+from ctxfs.session.timeline.changes import ItemChange
+from ctxfs.session.timeline.reading import read_timeline
 from ctxfs.session.timeline.request import READ_BACKS_ELSEWHERE
 from ctxfs.text import figures
 
@@ -136,9 +138,11 @@ async def _explain(root: SessionsAt, session: str, *, item: str | None, changes:
         if changes:
             await print_history(fs, as_json=as_json)
             return
-        explained = await explanation.explain(fs)
+        timeline = await read_timeline(fs)
+        happened = [] if item is None else await changes_of(fs, timeline, item)
+        explained = await explanation.explain(fs, timeline=timeline)
         if item is not None:
-            await _explain_item(fs, explained, item, as_json=as_json)
+            _explain_item(fs, explained, item, happened, as_json=as_json)
             return
         shadowed = fs.state.shadowed
     if as_json:
@@ -149,9 +153,10 @@ async def _explain(root: SessionsAt, session: str, *, item: str | None, changes:
     _print_shadow(shadowed, out)
 
 
-async def _explain_item(fs: ContextFileSystem, explained: Explanation, given: str, *, as_json: bool) -> None:
-    """Print why one item is where it is, and everything that happened to it."""
-    changes = await changes_of(fs, given)
+def _explain_item(
+    fs: ContextFileSystem, explained: Explanation, given: str, changes: Sequence[ItemChange], *, as_json: bool
+) -> None:
+    """Print why one item is where it is, and everything that happened to it: ``changes``."""
     undone = undone_changes(fs)
     item_id = changes[0].item_id if changes else given
     found = next((item for item in explained.items if item.item_id == item_id), None)

@@ -7,7 +7,7 @@ from typing import Annotated
 import anyio
 import typer
 
-from ctxfs.adapters.serve.protocol import greet_once
+from ctxfs.adapters.serve.protocol import greet, greet_once
 from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import PreviewAbove, Query, Root, StoreUrl
@@ -81,8 +81,9 @@ def tell_a_person(how: str = "Write this command into the configuration of one, 
 
 
 async def _serve(root: SessionsAt, session: str, query: bool) -> None:
-    from ctxfs.adapters.serve.mcp import reading_server, serve_stdio  # noqa: PLC0415 - the plug-in greets before
-
     async with open_session(root, session) as fs:
         tell_a_person()
-        await serve_stdio(reading_server(fs, query=query))
+        first = greet()  # a client waits for the answer, and the tools are a good part of a start
+        from ctxfs.adapters.serve.mcp import reading_server, serve_stdio  # noqa: PLC0415
+
+        await serve_stdio(reading_server(fs, query=query), first=first)

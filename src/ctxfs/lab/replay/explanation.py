@@ -40,6 +40,8 @@ from ctxfs.session.records import CallMade, ContentRemoved, EvictionSet, ItemAdd
 from ctxfs.session.timeline.costs import Account, Departure, account_of
 from ctxfs.session.timeline.effect import DEFAULT_RULES, Effect, effect, known_window, recorded_rates
 from ctxfs.session.timeline.lives import Lives
+from ctxfs.session.timeline.reading import read_timeline
+from ctxfs.session.timeline.timeline import Timeline
 from ctxfs.tools.read import read_tool
 
 _STAYS = {
@@ -134,18 +136,22 @@ class Explanation:
 
 
 @names_settings()
-async def explain(fs: ContextFileSystem, *, prices: Prices | None = None) -> Explanation:
+async def explain(
+    fs: ContextFileSystem, *, prices: Prices | None = None, timeline: Timeline | None = None
+) -> Explanation:
     """Explain the session of ``fs``, which is open, perhaps for reading only. Nothing of it changes.
 
     What is evicted next is decided by the rules that the session was last opened with, or by the defaults when it
     recorded none. Dollars are at ``prices``; None means the list prices of the models, which are today's.
+    ``timeline``: the result of ``read_timeline``, if it is used for more than this; None reads the journal.
 
     Raises:
         ConfigError: another version recorded the rules, and they cannot be read.
         SessionClosed: ``fs`` is not open.
     """
-    records = await fs.history()
-    lives = Lives().take_all(records)
+    timeline = await read_timeline(fs) if timeline is None else timeline
+    records = timeline.records_before()
+    lives = timeline.lives
     costs = account_of(lives)
     rules = fs.state.eviction or DEFAULT_RULES
     next_ = await _next(fs, rules)  # reads the items, and so finds what is damaged

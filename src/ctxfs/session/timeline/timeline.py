@@ -45,6 +45,11 @@ class Timeline:
         self._places = [change.place for change in self._lives.changes]
 
     @property
+    def lives(self) -> Lives:
+        """What the records add up to, and what became of each item; not to be changed."""
+        return self._lives
+
+    @property
     def calls(self) -> tuple[Call, ...]:
         """The calls of the model on the context, in order."""
         return tuple(self._lives.calls)
