@@ -5,6 +5,7 @@ import io
 import logging
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -31,6 +32,7 @@ _IN_A_DIRECTORY = (
     "takes no --store: it works on sessions in a directory. `ctxfs copy SESSION --from URL` brings one there, "
     "and `ctxfs copy SESSION --to URL` brings it back"
 )
+_EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)")
 _WHERE = {"SESSION": "`ctxfs sessions` lists them, and 'last' is the newest", "ITEM": "`ctxfs ls SESSION` lists them"}
 """Where the values of an argument are found, by its name in the help."""
 _PROGRAMS = ("COMMAND", "SERVER")
@@ -294,9 +296,14 @@ def _usage(error: Any, given: Sequence[str]) -> str:
     argument = getattr(getattr(error, "param", None), "metavar", None)
     if kind == "NoSuchOption":
         message = f"no such option: {error.option_name}{_option_meant(error) or _program_meant(error, given)}"
+    session = _session_given(error)
+    extra = _EXTRA.fullmatch(message)
+    if extra is not None and session != "SESSION" and all(one.metavar != "ITEM" for one in error.ctx.command.params):
+        message = f"unexpected {extra[1]}: `ctxfs cat {session} ITEM` prints an item"
+        message += f", and `ctxfs explain {session} ITEM` says why it left or stays"
     if kind == "MissingParameter" and argument is not None:
         argument = argument.split()[-1]  # of "[SESSION] PATTERN"
-        where = f": {_WHERE[argument]}" if argument in _WHERE else ""
+        where = f": {_WHERE[argument].replace('SESSION', session)}" if argument in _WHERE else ""
         message = f"{argument} is missing{where}"
     for said, better in _BOUNDS:
         message = said.sub(better, message)
@@ -304,6 +311,12 @@ def _usage(error: Any, given: Sequence[str]) -> str:
     if not message.startswith(str(argument)):
         message = f"{message[:1].lower()}{message[1:]}"
     return f"{message}: see `{command} --help`"
+
+
+def _session_given(error: Any) -> str:
+    """The session that a command line names, as it is typed; "SESSION": none, or several."""
+    given = None if error.ctx is None else error.ctx.params.get("session")
+    return shlex.quote(given) if isinstance(given, str) and given else "SESSION"
 
 
 def _program_meant(error: Any, given: Sequence[str]) -> str:

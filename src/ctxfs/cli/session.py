@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +32,8 @@ SessionsAt = Path | SessionStores
 
 _LAST = "last"
 _NAMED_CANDIDATES = 4
+_MOST_COMPARED = 1_000
+"""Of more items only so many are compared with a misspelt id, which takes a tenth of a second."""
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _AS_IT_IS = frozenset({"text", "bytes"})
 """Encodings whose bytes are exactly what the tool returned."""
@@ -244,13 +246,20 @@ async def find_entry(fs: ContextFileSystem, given: str) -> Entry:
             if item.id == given:
                 return _archived(item)
     matching = [item_id for item_id in known if item_id.startswith(given)]
-    return known[_only(given, matching, UnknownItem(given), "items")]
+    return known[_only(given, matching, _unknown_item(fs, given, known), "items")]
+
+
+def _unknown_item(fs: ContextFileSystem, given: str, known: Iterable[str]) -> UnknownItem:
+    """The error about an item that a session does not have, with the one that was meant."""
+    newest = list(known)[-_MOST_COMPARED:]
+    return UnknownItem(given, session_id=fs.session_id, meant=nearest(given, newest) or "")
 
 
 async def find_item_ids(root: SessionsAt, session_id: str, given: Sequence[str]) -> list[str]:
-    """For each of ``given``, the id of the only item of a session that begins with it; itself if it begins none.
+    """For each of ``given``, the id of the only item of a session that begins with it, or of one that is gone.
 
-    Raises ``ConfigError`` if there is more than one, and what opening the session raises.
+    Raises ``UnknownItem`` if there is none, ``ConfigError`` if there is more than one, and what opening the session
+    raises.
     """
     async with open_known_session(root, session_id) as fs:
         return await item_ids_in(fs, given)
@@ -265,8 +274,10 @@ async def item_ids_in(fs: ContextFileSystem, given: Sequence[str]) -> list[str]:
         beginning = name.removesuffix(CUT)
         matching = [item_id for item_id in known if beginning and item_id.startswith(beginning)]
         # The id of an item that is gone is not the beginning of another one.
-        is_id = beginning in every or not matching
-        found.append(beginning if is_id else _only(beginning, matching, UnknownItem(beginning), "items"))
+        if beginning in every:
+            found.append(beginning)
+        else:
+            found.append(_only(beginning, matching, _unknown_item(fs, beginning, known), "items"))
     return found
 
 

@@ -97,12 +97,15 @@ class SessionClosed(SessionError):
 
 
 class UnknownItem(SessionError, LookupError):
-    """No item with that id is in this session; items of other sessions are unknown here too."""
+    """No item with that id is in this session; items of other sessions are unknown here too.
 
-    def __init__(self, item_id: str) -> None:
-        super().__init__(
-            f"no item {quoted(item_id)} in this session: list the items (`ctxfs ls SESSION`) to see their ids"
-        )
+    ``session_id``: the session; "" if it is not known here. ``meant``: the item whose id is spelled like this one.
+    """
+
+    def __init__(self, item_id: str, *, session_id: str = "", meant: str = "") -> None:
+        likely = f"did you mean {quoted(meant)}? " if meant else ""
+        listed = f"list the items (`ctxfs ls {shlex.quote(session_id) if session_id else 'SESSION'}`) to see their ids"
+        super().__init__(f"no item {quoted(item_id)} in this session: {likely}{listed}")
         self.item_id = item_id
         self.told = f"no item {quoted(item_id)} in this session: use an id or a path that a placeholder names"
 
