@@ -224,6 +224,8 @@ GONE: list[tuple[type, str, str]] = [
     (ChatAnthropic, "thinking", 'give options={"thinking"'),
     (Histories, "idle_s", "not used for five minutes is closed.* max_open"),
     (EvictionPricing, "clock", "its method now"),
+    (EvictionPricing, "ttl_s", "give cache_ttl, such as '1h'"),
+    (EvictionPricing, "terms", r"give prices=Prices\(...\) and cache_ttl"),
     (Context, "overhead_tokens", "context.overhead_tokens = ... sets it"),
     (History, "lease_wait_s", "40 outside of a directory"),
     (ToolResultOffload, "digest_tokens", "at most 200 tokens"),
