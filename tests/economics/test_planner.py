@@ -192,8 +192,14 @@ def test_without_a_warm_cache_a_rewrite_costs_nothing(rates: Rates, expires_at: 
     ledger = Ledger(rates=rates).added([file("a", 2_000)]).replied([100]).added([150_000]).replied([10])
     later(ledger, 60)
     ledger.cache_expires_at = expires_at
-    assert plan(ledger, now=11.0) == {"a": Why.EXPIRED if expires_at else Why.BATCH}
+    assert plan(ledger, now=11.0) == {"a": Why.EXPIRED}
     assert bool(plan(ledger, now=9.0)) is (expires_at is None)
+
+
+def test_the_reason_says_so_where_the_cache_has_lost_what_follows() -> None:
+    ledger = later(batch(item("a")), 100)
+    assert plan(ledger) == {"a": Why.BATCH}
+    assert plan(ledger.lost(ledger.total_tokens - 1)) == {"a": Why.EXPIRED}
 
 
 def test_no_batch_leaves_that_makes_the_context_too_short_for_the_cache() -> None:

@@ -44,13 +44,14 @@ def plan(ledger: Ledger, *, now: float | None = None) -> dict[str, Why]:
     terms = Terms(ledger, cold=cold)
     batch = best_batch(ledger, terms)
     found: dict[str, Why] = {}
+    rewrites = bool(batch) and _rewrites(ledger, terms, batch[-1])
     for held in reversed(batch):
         if cold:
             found[held.id] = Why.EXPIRED
         elif held.used == terms.seen_once:
             found[held.id] = Why.SEEN
         else:
-            found[held.id] = Why.BATCH
+            found[held.id] = Why.BATCH if rewrites else Why.EXPIRED
     step = passed_step(ledger, batch)
     if step is None:
         return found
@@ -58,6 +59,12 @@ def plan(ledger: Ledger, *, now: float | None = None) -> dict[str, Why]:
     for held in under_step(ledger, batch, step, below.loss, cold=cold):
         found[held.id] = Why.EXPIRED if cold else Why.STEP
     return {item_id: found[item_id] for item_id in ledger.held if item_id in found}
+
+
+def _rewrites(ledger: Ledger, terms: "Terms", oldest: Held) -> bool:
+    """Whether the cache holds what follows a batch, and has to take it in again."""
+    _, tokens = next(ledger.chain.with_tokens({oldest.id}))
+    return terms.dearer > 0 and (terms.rewrites_all or tokens > ledger.new_tokens)
 
 
 class _Age(NamedTuple):
