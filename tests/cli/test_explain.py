@@ -14,6 +14,7 @@ from ctxfs import Context, ContextFileSystem, History, Part
 from ctxfs.cli.app import run
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.economics.economy import EvictionPricing
+from ctxfs.eviction.economics.ledger import read_backs_in
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.economics.plans import EvictionDecision
 from ctxfs.eviction.offload_plan import Plan
@@ -22,6 +23,7 @@ from ctxfs.eviction.window import Window
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.messages import UserMessage
+from ctxfs.messages.names import Layout
 from ctxfs.session.records import EvictionSet
 from ctxfs.session.timeline.costs import account
 from ctxfs.testing.pricing import pricing_on
@@ -138,17 +140,20 @@ def test_of_an_item_that_left_by_its_price_it_says_why_and_why_then_with_the_fig
         text = " ".join(explain("last", item["item_id"])[1].decode().split())
         back = weighed["read_backs"] * weighed["read_back"]
         assert weighed["keeping"] > back, "that is why"
-        assert f"would cost about {weighed['keeping']:,.0f} input tokens, {weighed['rent']:,.0f} for each call" in text
-        assert f"reading back would cost about {back:,.0f}: {weighed['read_backs']:.2g} times" in text
-        assert f"each for about {weighed['read_back']:,.0f}" in text
+        assert (
+            f"keeping it costs about {weighed['keeping']:,.0f} input tokens, reading it back about {back:,.0f}" in text
+        )
+        assert f"keeping: about {weighed['rent']:,.0f} in each call" in text
+        assert f"reading back: {weighed['read_backs']:.2g} times in the {weighed['calls']:,.0f} calls" in text
+        assert f"each about {weighed['read_back']:,.0f}" in text
         assert f"why before call {item['left_after_reply'] + 1}: " in text
-        assert "plus 3% of what the session would have cost without it (max_loss)" in text
+        assert "3% of what all calls would have cost without evictions (max_loss)" in text
         assert "an input token counts 0.1 if it is read from the prompt cache, and 1.25 if written" in text
         if "had cost as much" in item["why"]:
             assert f"from about call {weighed['dearer_from_call']} on" in text
-            assert f"what follows, about {weighed['rewriting']:,.0f} input tokens" in text
+            assert f"what follows costs: about {weighed['rewriting']:,.0f} input tokens" in text
         else:
-            assert "only the reply to it followed" in text
+            assert "only one reply followed it" in text
 
 
 def test_a_preview_is_one_wherever_it_is_named(explain: Explain, tmp_path: Path) -> None:
@@ -243,7 +248,37 @@ def test_rules_of_another_version_are_an_error_that_says_so(explain: Explain, tm
     anyio.run(session)
     code, _, err = explain("last")
     assert code != 0
+    assert "another version of ctxfs recorded this session" in err
     assert "patience" in err
+    assert "opening it to go on with it records today's" in err
+
+
+@pytest.mark.parametrize("compresses", [True, False])
+def test_nothing_is_said_to_leave_where_a_tool_named_read_cannot_open_it(
+    explain: Explain, tmp_path: Path, *, compresses: bool
+) -> None:
+    """A user's own tool opens no compressed files, and the session knows whether it has some."""
+    planned: list[Plan] = []
+
+    async def session() -> None:
+        layout = Layout("envelope", compress_from_chars=None if compresses else 0)
+        fs = ContextFileSystem("s", root_path=tmp_path, layout=layout)
+        async with Context(fs=fs, keep_recent={"bash": 1}, pricing=None) as context:
+            context.tools = [{"name": "Read", "description": "mine", "input_schema": {"type": "object"}}]
+            await context.add({"role": "user", "content": "do it"})
+            await context.messages()
+            for number in (1, 2):
+                call = {"type": "tool_use", "id": f"call_{number}", "name": "bash", "input": {}}
+                result = {"type": "tool_result", "tool_use_id": f"call_{number}", "content": WORDS * 40}
+                await context.add({"role": "assistant", "content": [call]}, {"role": "user", "content": [result]})
+            await context.add({"role": "assistant", "content": "done"})
+            planned.append(await context.evict() if compresses else context.plan())
+
+    anyio.run(session)
+    told = as_json(explain)
+    assert [one["item_id"] for one in told["next"]] == [one.item_id for one in planned[0].offloads]
+    (why,) = [item["why"] for item in told["items"] if item["item_id"] == "call_1"]
+    assert why.startswith("stays until the window is full: " if compresses else "evicted next: bash keeps its last 1")
 
 
 def test_the_figures_are_those_of_the_journal(explain: Explain, tmp_path: Path) -> None:
@@ -266,7 +301,10 @@ def test_the_figures_are_those_of_the_journal(explain: Explain, tmp_path: Path) 
     assert billed["usd"] == pytest.approx(7 * (10 * 3 + 1_000 * 3.75 + 9_000 * 0.3 + 40 * 15) / 1e6)
     text = explain("last")[1].decode()
     assert f"freed {freed:,} tokens" in text
-    assert f"{held:,} tokens after 7 replies, {held / 111_616:.0%} of the 111,616 that fit its window" in text
+    full = f"{held:,} tokens of messages as ctxfs counts them, after 7 replies, {held / 111_616:.0%} of the 111,616"
+    assert f"{full} that fit its window" in text
+    assert text.index(full) < text.index("call_3"), "the summary comes first"
+    assert text.index("before call: when it left") < text.index("call_3"), "and what the columns are"
     assert "63,000 cache read" in text
 
 
@@ -303,6 +341,21 @@ def test_what_goes_next_is_what_a_session_that_goes_on_would_do(explain: Explain
     said = {v.item_id: str(v.why).replace("evicted: ", "evicted next: ") for v in decisions}
     assert said.items() <= why.items()
     assert "evicted next: " in explain("last")[1].decode()
+    weighed = {item["item_id"]: item["weighed"] for item in told["items"]}
+    for decision in decisions:
+        if not decision.why.startswith("evicted: "):
+            assert weighed[decision.item_id] is None
+            continue
+        compared = weighed[decision.item_id]
+        read_backs = read_backs_in(round(decision.age_calls), compared["calls"])
+        billed = compared["billed_per_counted"]
+        back = billed * decision.risk * decision.age_calls * read_backs
+        assert compared["rent"] == pytest.approx(billed * decision.rent)
+        assert compared["read_backs"] * compared["read_back"] == pytest.approx(back), "up to the end of its outlook"
+        assert compared["together"] == len(expected)
+        text = " ".join(explain("last", decision.item_id)[1].decode().split())
+        assert f"input tokens, reading it back about {back:,.0f} " in text
+        assert f"why before call {told['replies'] + 1}: " in text
 
 
 def test_what_left_in_an_archive_is_told(explain: Explain, tmp_path: Path) -> None:
@@ -401,7 +454,14 @@ def test_no_call_saves_more_than_fits_into_the_window(explain: Explain, tmp_path
     session_id = anyio.run(session)
     unbounded = as_json(explain)["effect"]["saved"]
     anyio.run(reopened, session_id)
-    assert 0 <= as_json(explain)["effect"]["saved"] < unbounded / 2
+    told = as_json(explain)
+    effect = told["effect"]
+    assert 0 <= effect["saved"] < unbounded / 2
+    for figure in ("saved", "rewriting"):
+        of_items = sum(item[figure] or 0.0 for item in told["items"])
+        assert of_items == pytest.approx(effect[figure]), "no item counts more calls than the session"
+    text = " ".join(explain("last", "call_3")[1].decode().split())
+    assert f"Counted before call {effect['too_long_from']}: without ctxfs, no more would have fitted" in text
 
 
 @pytest.mark.parametrize("window", [200_000, 40_000])

@@ -1,7 +1,7 @@
 """``ctxfs explain``: why each item was evicted or kept, what is evicted next, and what that saved and cost."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -26,13 +26,16 @@ from ctxfs.lab.replay.answer import LIMITS, answer
 from ctxfs.lab.replay.explanation import ExplainedItem, Explanation
 from ctxfs.lab.replay.recorded import RecordedSession, explain_recording
 from ctxfs.lab.shadow import COLUMNS, shadow_figures
+from ctxfs.messages.items import ItemType
 from ctxfs.messages.rates import Rates
 from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Shadowed
 from ctxfs.session.timeline.changes import ItemChange
+from ctxfs.session.timeline.effect import Effect
 from ctxfs.session.timeline.reading import read_timeline
 from ctxfs.session.timeline.request import READ_BACKS_ELSEWHERE
+from ctxfs.session.timeline.timeline import Timeline
 from ctxfs.text import figures
 
 _Session = Annotated[
@@ -112,19 +115,20 @@ def _print_recorded(recorded: RecordedSession, out: Console) -> None:
             left = str(item.left_before_call)
             sizes = (tokens(item.tokens), tokens(item.tokens_after), left, tokens(item.read_backs or None))
             rows.append((part, str(item.call), f"{item.tool}{of}", *sizes, reasons.cell(item.why)))
+    stays = [item for item in recorded.items if item.left_before_call is None]
     columns = ""
     if rows:
-        head = ("part", "call", "tool", "tokens", "after", "left", "back", "why")
-        print_columns(head, rows, right=("part", "call", "tokens", "after", "left", "back"))
-        reasons.print_below()
         columns = (
             " call: the first that saw it; left: the first that did not; back: how often a reply needed it afterwards."
         )
-    stays = [item for item in recorded.items if item.left_before_call is None]
     out.print(
         f"{len(recorded.items) - len(stays):,} of {len(recorded.items):,} results and arguments would have left; "
         f"{sum(item.tokens for item in stays):,} tokens of them stay.{columns}"
     )
+    if rows:
+        head = ("part", "call", "tool", "tokens", "after", "left", "back", "why")
+        print_columns(head, rows, right=("part", "call", "tokens", "after", "left", "back"))
+        reasons.print_below()
     kept = (
         f"After {recorded.cache_ttl_s:,.0f} seconds without a call the prompt cache counts as lost."
         if math.isfinite(recorded.cache_ttl_s)
@@ -139,10 +143,9 @@ async def _explain(root: SessionsAt, session: str, *, item: str | None, changes:
             await print_history(fs, as_json=as_json)
             return
         timeline = await read_timeline(fs)
-        happened = [] if item is None else await changes_of(fs, timeline, item)
         explained = await explanation.explain(fs, timeline=timeline)
         if item is not None:
-            _explain_item(fs, explained, item, happened, as_json=as_json)
+            await _explain_item(fs, timeline, explained, item, as_json=as_json)
             return
         shadowed = fs.state.shadowed
     if as_json:
@@ -153,10 +156,14 @@ async def _explain(root: SessionsAt, session: str, *, item: str | None, changes:
     _print_shadow(shadowed, out)
 
 
-def _explain_item(
-    fs: ContextFileSystem, explained: Explanation, given: str, changes: Sequence[ItemChange], *, as_json: bool
+async def _explain_item(
+    fs: ContextFileSystem, timeline: Timeline, explained: Explanation, given: str, *, as_json: bool
 ) -> None:
-    """Print why one item is where it is, and everything that happened to it: ``changes``."""
+    """Print why one item is where it is, and everything that happened to it."""
+    arguments = [i.item_id for i in explained.items if i.item_type is ItemType.TOOL_INPUT and i.place == "context"]
+    changes: Sequence[ItemChange] = ()
+    if given not in arguments:  # they are part of a reply until they leave
+        changes = await changes_of(fs, timeline, given)
     undone = undone_changes(fs)
     item_id = changes[0].item_id if changes else given
     found = next((item for item in explained.items if item.item_id == item_id), None)
@@ -186,7 +193,10 @@ def _headline(item: ExplainedItem) -> str:
 def _figures(item: ExplainedItem, explained: Explanation) -> list[str]:
     """What an item's eviction saved and cost, or what keeping it costs and its absence would."""
     if item.tokens_freed is not None:
-        return [*_when_it_left(item, explained.rates), *_since_it_left(item, explained.effect.usd_per_token)]
+        left = 0 if item.left_after_reply is None else item.left_after_reply + 1
+        return [*_when_it_left(item, left, explained.rates), *_since_it_left(item, explained.effect)]
+    if item.weighed is not None:
+        return _when_it_left(item, explained.replies + 1, explained.rates)
     if item.rent is None or item.risk is None:
         return []
     line = (
@@ -198,67 +208,72 @@ def _figures(item: ExplainedItem, explained: Explanation) -> list[str]:
     return [line]
 
 
-def _when_it_left(item: ExplainedItem, rates: Rates) -> list[str]:
-    """What the planner compared when it evicted the item, and why it did so before that call."""
+def _when_it_left(item: ExplainedItem, call: int, rates: Rates) -> list[str]:
+    """What the planner compared of an item that left, or leaves next, and why it does so before ``call``."""
     if item.why.startswith(PREVIEWED):
         return [] if "; then " in item.why else [_PREVIEW]  # its preview became shorter, which its reason says
     weighed = item.weighed
-    if weighed is None or item.left_after_reply is None:
+    if weighed is None:
         return []
-    call = item.left_after_reply + 1
-    keeping = f"keeping its {item.tokens_freed or 0:,} tokens would cost about {weighed['keeping']:,.0f} input tokens"
-    if item.why.startswith(Why.SEEN):
-        keeping = f"until it could leave with others, {keeping}"
+    reason = item.why.replace("evicted next: ", "evicted: ", 1)
     back = weighed["read_backs"] * weighed["read_back"]
-    why = (
-        f"why: after {plural(call - 1, 'call')}, {weighed['calls']:,} more were to expect, as many again and ten. "
-        f"In these, {keeping}, {weighed['rent']:,.0f} for each call that reads them from the prompt cache; "
-        f"reading back would cost about {back:,.0f}: {weighed['read_backs']:.2g} times, each for about "
-        f"{weighed['read_back']:,.0f}, since one more call reads the whole context, asks, and gets a page"
-    )
-    again = f"what follows, about {weighed['rewriting']:,.0f} input tokens"
-    others = f"the {weighed['together']:,} items that left together" if weighed["together"] > 1 else "it"
-    if item.why.startswith(Why.SEEN):
-        moment = "the model had seen it, and only the reply to it followed, so hardly anything was cached again for it"
-    elif item.why.startswith(Why.EXPIRED):
-        moment = (
-            "the prompt cache had lost what was sent before, by its time or by the bill, so nothing is cached again"
-        )
-    elif item.why.startswith(Why.STEP):
-        moment = "the request had come to a length from which on each token costs more"
-    elif weighed["dearer_from_call"] > call and weighed["together"] > 1:
-        moment = f"others left then, for which the cache takes in again {again}, and it left with them"
+    reading = f"about {weighed['rent']:,.0f} in each call, to read it from the prompt cache"
+    if reason.startswith(Why.SEEN):
+        keeping = f"{reading}, but no more than caching it again costs: by then it leaves with others"
     else:
-        moment = (
-            f"from about call {weighed['dearer_from_call']:,} on, keeping it for one more call cost more than the "
-            "read-backs to expect in it. "
-            f"It waited until keeping {others} had cost as much, above the read-backs, as caching again {again}"
+        keeping = f"{reading}; {weighed['calls']:,} calls are to expect, as many again as were made, and ten"
+    how_often = f"{weighed['read_backs']:.2g} times in the {weighed['calls']:,} calls to expect"
+    lines = [
+        f"why: keeping it costs about {weighed['keeping']:,.0f} input tokens, reading it back about {back:,.0f}",
+        f"keeping: {keeping}",
+        f"reading back: {how_often}, each about {weighed['read_back']:,.0f}: one more call for the whole context",
+        f"why before call {call:,}: {_moment(reason, weighed, call)}",
+    ]
+    if not reason.startswith(Why.STEP):
+        lines.append(
+            "limit: what leaves may cost, with its read-backs, at most what was saved before and "
+            f"{weighed['max_loss']:.0%} of what all calls would have cost without evictions (max_loss)"
         )
-    bound = (
-        ". A limit holds for all that leaves: with its read-backs it may cost no more than what was saved so far, plus "
-        f"{weighed['max_loss']:.0%} of what the session would have cost without it (max_loss); what would go over waits"
-    )
-    if item.why.startswith(Why.STEP):
-        bound = ""
-    cached = f"an input token counts {rates.read:g} if it is read from the prompt cache, and {rates.write:g} if written"
+    counts = f"an input token counts {rates.read:g} if it is read from the prompt cache, and {rates.write:g} if written"
     if weighed["billed_per_counted"] != 1.0:
-        cached += f"; about {weighed['billed_per_counted']:.2f} are billed for a token that ctxfs counts"
-    return [why, f"why before call {call:,}: {moment}{bound}", cached]
+        counts += f"; about {weighed['billed_per_counted']:.2f} are billed for a token that ctxfs counts"
+    return [*lines, counts]
 
 
-def _since_it_left(item: ExplainedItem, usd_per_token: float | None) -> list[str]:
+def _moment(reason: str, weighed: Mapping[str, float], call: int) -> str:
+    """Why an item left before ``call``, and not earlier or later."""
+    again = f"about {weighed['rewriting']:,.0f} input tokens"
+    if reason.startswith(Why.SEEN):
+        return "the model had seen it, and only one reply followed it: hardly anything else is cached again"
+    if reason.startswith(Why.STEP):
+        return "the request had come to a length from which on each token costs more"
+    if reason.startswith(Why.EXPIRED) or not weighed["rewriting"]:
+        return "the prompt cache holds nothing that follows it (by its time, or by the bills): nothing is cached again"
+    if weighed["dearer_from_call"] > call and weighed["together"] > 1:
+        return f"others left then, for which what follows is cached again ({again}), and it left with them"
+    others = f"the {weighed['together']:,} items that left together" if weighed["together"] > 1 else "it"
+    return (
+        f"from about call {weighed['dearer_from_call']:,} on, a call more with it cost more than the read-backs to "
+        f"expect of it. It waited until that had added up, for {others}, to what caching again what follows costs: "
+        f"{again}"
+    )
+
+
+def _since_it_left(item: ExplainedItem, did: Effect) -> list[str]:
     calls = plural(item.replies_since or 0, "call")
     saved = item.saved or 0.0
     rewriting = item.rewriting or 0.0
     saved_usd = ""
     rewriting_usd = ""
-    if usd_per_token is not None:
-        saved_usd = _dollars(saved * usd_per_token)
-        rewriting_usd = _dollars(rewriting * usd_per_token)
+    if did.usd_per_token is not None:
+        saved_usd = _dollars(saved * did.usd_per_token)
+        rewriting_usd = _dollars(rewriting * did.usd_per_token)
     since = (
         f"since then: {calls} without its {item.tokens_freed or 0:,} tokens saved about {saved:,.0f} input "
         f"tokens{saved_usd}; its share of caching again what followed it: about {rewriting:,.0f}{rewriting_usd}"
     )
+    if did.too_long_from is not None:
+        since += f". Counted before call {did.too_long_from:,}: without ctxfs, no more would have fitted the window"
     how_often = READ_BACKS_ELSEWHERE if item.read_backs is None else item.read_backs or "never"
     read_backs = f"read back since then: {how_often}"
     if item.read_backs_expected is not None:
@@ -301,42 +316,49 @@ def _print(explained: Explanation, out: Console) -> None:
             "why": reasons.cell(item.why),
         }
         rows.append([cells[name] for name in columns])
+    for line in _summary(explained):
+        out.print(for_terminal(line))
     if rows:
+        out.print()
         print_columns(
             columns, rows, right=("tokens", "of", "before call"), dim=[item.place != "context" for item in items]
         )
         reasons.print_below()
-    for line in _summary(explained):
-        out.print(for_terminal(line))
 
 
 _PREVIEW = (
     f"why: a result of this size is never sent whole. The model sees {PREVIEW_TOKENS:,} tokens of it at most: its "
     "size, its outline, its first and last lines, lines with errors, and how to read the rest. No price decides that"
 )
+_NAMED_NEXT = 5
 _COLUMNS = ("item", "tool", "tokens", "of", "before call", "why")
 _HOW = (
-    "tokens: now, of what it was; before call: when it left; a placeholder of the new size names the file with the "
-    "rest. Keeping an item costs a read from the prompt cache with every call. Evicting it costs caching again what "
-    "follows it and, if the model needs it, a call more to read it back. `ctxfs explain SESSION ITEM` has the figures "
-    "of one item"
+    "Keeping an item costs a read from the prompt cache with every call. Evicting it costs caching again what follows "
+    "it and, if the model needs it, a call more to read it back. `ctxfs explain SESSION ITEM` has the figures of one "
+    "item. Below, tokens: now, of what it was; before call: when it left; a placeholder of the new size names the file "
+    "with the rest"
 )
 
 
 def _summary(explained: Explanation) -> list[str]:
     did, billed = explained.effect, explained.billed
-    lines = [_HOW] if did.evictions else []
+    lines: list[str] = []
     replies = plural(explained.replies, "reply")
-    goes_next = ", ".join(o.item_id for o in explained.next.offloads) or "nothing"
+    ids = [offload.item_id for offload in explained.next.offloads]
+    goes_next = ", ".join(ids[:_NAMED_NEXT]) or "nothing"
+    if len(ids) > _NAMED_NEXT:
+        goes_next += f" and {len(ids) - _NAMED_NEXT:,} more"
     is_elsewhere = bool(explained.items) and all(item.place != "context" for item in explained.items)
-    now = "the last request, as counted here" if is_elsewhere else "now"
+    now = "the last request" if is_elsewhere else "now"
     full = ""
     if explained.window_tokens is not None:
-        billed_tokens = max(did.billed_per_counted) * explained.context_tokens
-        share = billed_tokens / explained.window_tokens
+        share = explained.context_tokens / explained.window_tokens
         said = "under 1%" if 0 < share < 0.01 else f"{share:.0%}"
         full = f", {said} of the {explained.window_tokens:,} that fit its window"
-    lines.append(f"{now}: {explained.context_tokens:,} tokens after {replies}{full}; evicted next: {goes_next}")
+    lines.append(
+        f"{now}: {explained.context_tokens:,} tokens of messages as ctxfs counts them, after {replies}{full}; "
+        f"evicted next: {goes_next}"
+    )
     if did.evictions:
         if did.read_backs is None:
             reading_back = f"without read-backs, which are {READ_BACKS_ELSEWHERE}"
@@ -362,7 +384,7 @@ def _summary(explained: Explanation) -> list[str]:
             f"{billed.cache_creation_input_tokens:,} cache write, {billed.output_tokens:,} output"
             f"{_dollars(billed.usd)}"
         )
-    return lines
+    return [*lines, _HOW] if did.evictions else lines
 
 
 def _units(least: float, most: float) -> str:

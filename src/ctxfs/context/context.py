@@ -5,6 +5,7 @@ It does not need to know who calls the model: ``Agent`` uses it, and so can any 
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -294,7 +295,8 @@ class Context:
                 self._requests = Requests(self._requests.tools)
                 await resume(self._live, self._controller, self.counter)
                 self._warn_of_unread()  # an existing session keeps its layout, which may be compressed
-                await self.fs.writer.record_eviction(self._settings.rules(self._controller.budget))
+                rules = self._settings.rules(self._controller.budget)
+                await self.fs.writer.record_eviction(replace(rules, compresses=self._live.compresses))
             except BaseException:
                 await self.fs.close()
                 raise

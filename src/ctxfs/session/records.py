@@ -74,7 +74,8 @@ class EvictionSet:
     planner, None when nothing is evicted because it pays; ``rates`` (prices in uncached input tokens) and ``ttl_s`` are
     its inputs. ``window_tokens``: the largest prompt, None when the context has no limit or none is recorded.
     ``policy``: what may be evicted, None for the default. ``digest_tokens``: the longest digest of a placeholder;
-    sessions that recorded none had 200.
+    sessions that recorded none had 200. ``compresses``: large contents are compressed, so that only tools of ctxfs open
+    them.
     """
 
     keep_recent: Mapping[str, Any] = field(default_factory=dict)
@@ -84,6 +85,7 @@ class EvictionSet:
     window_tokens: int | None = None
     policy: Mapping[str, Any] | None = None
     digest_tokens: int = 200
+    compresses: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,15 +15,14 @@ from ctxfs.context.repair import repaired
 from ctxfs.context.replayed import resume
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors.checks import names_settings
-from ctxfs.eviction.economics.economy import ModelPricing
+from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
 from ctxfs.eviction.economics.features import ItemKind, kind_of_result, program_of
 from ctxfs.eviction.economics.ledger import Ledger, read_backs_in
-from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.economics.planner import Terms
 from ctxfs.eviction.economics.plans import EvictionDecision, Why
 from ctxfs.eviction.holds import RESTORED_REPLIES
 from ctxfs.eviction.keep_recent import keep_recent_reason
-from ctxfs.eviction.offload_plan import Plan
+from ctxfs.eviction.offload_plan import Plan, Trim
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ItemType
@@ -38,7 +37,15 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.paid import Paid
 from ctxfs.session.records import CallMade, ContentRemoved, EvictionSet, ItemAdded, Record
 from ctxfs.session.timeline.costs import Account, Departure, account_of
-from ctxfs.session.timeline.effect import DEFAULT_RULES, Effect, effect, known_window, recorded_rates
+from ctxfs.session.timeline.effect import (
+    DEFAULT_RULES,
+    Effect,
+    compared_window,
+    effect,
+    known_window,
+    recorded_parameters,
+    recorded_rates,
+)
 from ctxfs.session.timeline.lives import Lives
 from ctxfs.session.timeline.reading import read_timeline
 from ctxfs.session.timeline.timeline import Timeline
@@ -67,9 +74,11 @@ class ExplainedItem:
     Costs are in uncached input tokens, as estimated from token counts. Of an item that was evicted: ``tokens_freed``:
     what each call since carried less; ``saved``: what that saved; ``rewriting``: its share of what caching again cost;
     ``read_backs`` since then, and ``read_backs_expected`` in as many calls; the first is None also where somebody else
-    owns the messages, so that they are not recorded. ``weighed``: what the planner compared then (below); None: another
-    rule did, or its numbers are not known. Of one that could be: what a call pays to keep it, ``rent``, and what its
-    absence would be expected to cost one, ``risk``. None: not of this item, or unknown.
+    owns the messages, so that they are not recorded. ``saved`` and ``rewriting`` count no call from which the session
+    would not have fitted its window without evictions. ``weighed``: what the planner compared then, or compares now if
+    the item is evicted next (below); None: another rule did, or its numbers are not known. Of one that could be: what a
+    call pays to keep it, ``rent``, and what its absence would be expected to cost one, ``risk``. None: not of this
+    item, or unknown.
 
     ``weighed`` has ``calls``: how many were to expect from then on; ``rent``: what keeping the item would cost each of
     them, and ``keeping``: all of them, or until a batch took it; ``read_backs``: how many to expect in these calls;
@@ -154,7 +163,8 @@ async def explain(
     lives = timeline.lives
     costs = account_of(lives)
     rules = fs.state.eviction or DEFAULT_RULES
-    next_ = await _next(fs, rules)  # reads the items, and so finds what is damaged
+    unit = next(reversed(costs.units), 1.0)
+    next_ = await _next(fs, rules, unit)  # reads the items, and so finds what is damaged
     held = await entries(fs)
     paid = Paid(prices, ttl_s=rules.ttl_s)
     reasons = _Reasons(
@@ -164,6 +174,7 @@ async def explain(
         next_=next_,
         restored=fs.state.replies_since_restored(),
         removed=fs.state.removed,
+        unit=unit,
     )
     return Explanation(
         session_id=fs.session_id,
@@ -193,16 +204,18 @@ def _context_tokens(held: Sequence[Entry], costs: Account) -> int:
 class _Next(NamedTuple):
     """What a session that goes on now would evict, and what the planner says of each item.
 
-    ``unread``: why nothing is evicted before the window is full; None: the model can open what is.
+    ``unread``: why nothing is evicted before the window is full; None: the model can open what is. ``weighed``: by id,
+    what the planner compares of what is evicted by price.
     """
 
     plan: Plan
     decisions: Mapping[str, EvictionDecision]
     unread: str | None
+    weighed: Mapping[str, Mapping[str, float]]
 
 
-async def _next(fs: ContextFileSystem, rules: EvictionSet) -> _Next:
-    """Plan as a session that goes on now would, without being its writer."""
+async def _next(fs: ContextFileSystem, rules: EvictionSet, unit: float) -> _Next:
+    """Plan as a session that goes on now would, without being its writer; ``unit``: billed tokens for a counted one."""
     counter = await load_counter()
     items = counted(await fs.items(), counter)
     taken = {item.id for item in items} | fs.state.stored.keys()
@@ -214,8 +227,7 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet) -> _Next:
     tools = None if sent is None else fs.state.tools.get(sent.tools)
     read_tool(fs)  # a process knows the tools of ctxfs by their descriptions once it has made one
     readers = ASSUMED if tools is None else readers_in(tools)
-    # From which size on contents are compressed is not recorded.
-    unread = readers.why_not(has_files=Path(fs.base).is_absolute(), compresses=False)
+    unread = readers.why_not(has_files=Path(fs.base).is_absolute(), compresses=rules.compresses)
     entry_rules = EntryRules(
         counter=counter,
         base=fs.base,
@@ -238,20 +250,69 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet) -> _Next:
         )
         decisions = transcript.economy.decisions() if transcript.economy is not None else ()
         by_id = {decision.item_id: decision for decision in decisions}
-        return _Next(transcript.plan() if unread is None else Plan(), by_id, unread)
+        going = transcript.plan() if unread is None else Plan()
+        weighed = {} if transcript.economy is None else _weighed_now(transcript.economy, going, unit, transcript.now())
+        return _Next(going, by_id, unread, weighed)
 
     return await anyio.to_thread.run_sync(plan)
 
 
 def _economy(rules: EvictionSet) -> ModelPricing | None:
     """The planner by these rules. Raises ``ConfigError`` when another version's numbers cannot be read."""
-    if rules.parameters is None:
+    parameters = recorded_parameters(rules)
+    if parameters is None:
         return None
-    return ModelPricing(
-        parameters=EvictionParameters.from_mapping(rules.parameters),
-        rates=recorded_rates(rules) or ANTHROPIC_RATES,
-        ttl_s=rules.ttl_s,
-    )
+    return ModelPricing(parameters=parameters, rates=recorded_rates(rules) or ANTHROPIC_RATES, ttl_s=rules.ttl_s)
+
+
+def _weighed_now(economy: SessionPricing, going: Plan, unit: float, now: float) -> dict[str, Mapping[str, float]]:
+    """What the planner compares of what leaves by price now, by its own ledger."""
+    ledger = economy.ledger
+    cold = ledger.is_cold(now)
+    reasons = {step.stored.id if isinstance(step, Trim) else step.item_id: step.reason for step in going.offloads}
+    by_price = {one for one, reason in reasons.items() if reason in _BY_PRICE and one in ledger.held}
+    rewriting = ledger.saved - ledger.copy().evicted(by_price, cold=cold).saved
+    terms = Terms(ledger, cold=cold)
+    found: dict[str, Mapping[str, float]] = {}
+    for held, tokens in ledger.chain.with_tokens(by_price):
+        found[held.id] = _compared(
+            terms,
+            hazard=held.hazard,
+            used=held.used,
+            tokens=held.saved_tokens,
+            keeps=_keeping(terms, reasons[held.id], sent=tokens > ledger.new_tokens),
+            unit=unit,
+            rest={
+                "together": len(reasons),
+                "rewriting": unit * rewriting,
+                "max_loss": economy.parameters.max_loss,
+            },
+        )
+    return found
+
+
+def _keeping(terms: Terms, reason: str, *, sent: bool) -> float:
+    """What a token costs that stays, as the planner counts it for this reason."""
+    if reason == Why.SEEN:
+        return terms.stay_cost + (0.0 if sent else terms.write)
+    return terms.read * terms.horizon
+
+
+def _compared(
+    terms: Terms, *, hazard: float, used: int, tokens: int, keeps: float, unit: float, rest: Mapping[str, float]
+) -> Mapping[str, float]:
+    """See ``ExplainedItem.weighed``; ``tokens``: what leaving saves, ``keeps``: what each costs that stays."""
+    dearer_at_age = hazard * terms.weight / (terms.read * max(1, tokens))
+    return {
+        "calls": terms.horizon,
+        "rent": terms.read * unit * tokens,
+        "keeping": keeps * unit * tokens,
+        "read_backs": hazard * terms.at(used).read_backs,
+        "read_back": unit * terms.weight,
+        "dearer_from_call": used + max(1, ceil(dearer_at_age)),
+        **rest,
+        "billed_per_counted": unit,
+    }
 
 
 # Why ----------------------------------------------------------------------------------------------------------------
@@ -269,6 +330,7 @@ class _Reasons:
         next_: _Next,
         restored: Mapping[str, int],
         removed: Mapping[str, ContentRemoved],
+        unit: float,
     ) -> None:
         self._rules = rules
         self._restored = restored
@@ -278,7 +340,8 @@ class _Reasons:
         self._due = {offload.item_id for offload in next_.plan.offloads}
         self._decisions = next_.decisions
         self._unread = next_.unread
-        self._unit = next(reversed(costs.units), 1.0)
+        self._weighed = next_.weighed
+        self._unit = unit
         self._departures: dict[str, Departure] = {}
         for departure in costs.departures:  # of an item that was archived later, the first counts
             for item_id in departure.item_ids:
@@ -342,6 +405,7 @@ class _Reasons:
             ripe_in_calls=None if decision is None or isinf(decision.ripe_in_calls) else decision.ripe_in_calls,
             rent=None if decision is None else self._unit * decision.rent,
             risk=None if decision is None else self._unit * decision.risk,
+            weighed=self._weighed.get(item_id),
         )
         if departure is None or departure.archive is not None:
             return explained
@@ -380,6 +444,8 @@ class _Reasons:
         keep = self._rules.keep_recent.get(entry.tool_name or "")
         if keep is not None:
             reason = keep_recent_reason(entry.tool_name or "", keep)
+            if self._unread is not None:
+                return f"stays until the window is full: {self._unread}"
             return f"{'evicted next' if entry.item_id in self._due else 'stays'}: {reason}"
         if (decision := self._decisions.get(entry.item_id)) is not None:
             return self._decided(decision)
@@ -397,7 +463,7 @@ class _Figures:
     def __init__(self, rules: EvictionSet, records: Sequence[Record], lives: Lives, costs: Account) -> None:
         self._costs = costs
         self._rates = recorded_rates(rules) or ANTHROPIC_RATES
-        self._parameters = None if rules.parameters is None else EvictionParameters.from_mapping(rules.parameters)
+        self._parameters = recorded_parameters(rules)
         self._came: dict[str, int] = {}
         self._programs: dict[str, str] = {}  # by the item of a result: what its call ran in a shell, or ""
         calls: dict[str, str] = {}
@@ -418,6 +484,10 @@ class _Figures:
         self._unsent_prices = costs.written_again_prices(self._rates)
         self._prices = [0.0, *accumulate(costs.token_prices(self._rates))]  # of a token, in the calls up to each
         self._units = costs.units
+        too_long = costs.too_long_from(compared_window(rules, costs.model))
+        self._counted = (
+            costs.replies if too_long is None else too_long - 1
+        )  # with more calls there is nothing to compare
         self._freed: dict[int, int] = {}  # by the call before which it left
         self._together: dict[int, int] = {}
         for departure in costs.departures:
@@ -431,11 +501,13 @@ class _Figures:
     def of(self, item: ExplainedItem, departure: Departure) -> ExplainedItem:
         """The item with its figures."""
         calls = self._costs.calls_since(departure)
-        rewriting = self._rewriting[departure.after_call] if calls else 0.0
+        is_counted = departure.after_call < self._counted
+        rewriting = self._rewriting[departure.after_call] if is_counted else 0.0
         freed = 0 if _came_short(departure) else self._freed[departure.after_call]
         share = departure.tokens_freed / freed if freed else 0.0
-        saved = departure.tokens_freed * (self._prices[-1] - self._prices[departure.after_call])
-        if calls and not departure.sent:
+        left_at = min(departure.after_call, self._counted)
+        saved = departure.tokens_freed * (self._prices[self._counted] - self._prices[left_at])
+        if is_counted and not departure.sent:
             saved += self._unsent_prices[departure.after_call] * departure.tokens_freed
         read_backs = [
             back
@@ -467,24 +539,19 @@ class _Figures:
         terms = Terms(ledger, cold=departure.reason == Why.EXPIRED)
         used = self._came.get(item.item_id, calls)
         hazard = self._parameters.hazard(kind, departure.tokens_before)
-        unit = self._units[min(calls, len(self._units) - 1)]
-        freed = unit * departure.tokens_freed
-        keeping = terms.read * terms.horizon
-        if departure.reason == Why.SEEN:
-            keeping = terms.stay_cost + (0.0 if departure.sent else terms.write)
-        dearer_at_age = hazard * terms.weight / (terms.read * max(1, departure.tokens_freed))
-        return {
-            "calls": terms.horizon,
-            "rent": terms.read * freed,
-            "keeping": keeping * freed,
-            "read_backs": hazard * terms.at(used).read_backs,
-            "read_back": unit * terms.weight,
-            "dearer_from_call": used + max(1, ceil(dearer_at_age)),
-            "together": self._together[calls],
-            "rewriting": self._rewriting[calls] if is_sent_since else 0.0,
-            "max_loss": self._parameters.max_loss,
-            "billed_per_counted": unit,
-        }
+        return _compared(
+            terms,
+            hazard=hazard,
+            used=used,
+            tokens=departure.tokens_freed,
+            keeps=_keeping(terms, departure.reason, sent=departure.sent),
+            unit=self._units[min(calls, len(self._units) - 1)],
+            rest={
+                "together": self._together[calls],
+                "rewriting": self._rewriting[calls] if is_sent_since else 0.0,
+                "max_loss": self._parameters.max_loss,
+            },
+        )
 
     def _kind_of(self, item: ExplainedItem) -> ItemKind | None:
         if item.item_type is ItemType.TOOL_INPUT:

@@ -101,6 +101,19 @@ def known_window(rules: EvictionSet | None, model: str) -> int | None:
     return Budget.of_model(model, warns=False).limit_tokens
 
 
+def recorded_parameters(rules: EvictionSet) -> EvictionParameters | None:
+    """The numbers that the planner had; None if it had none. Raises ``ConfigError`` for those of another version."""
+    if rules.parameters is None:
+        return None
+    try:
+        return EvictionParameters.from_mapping(rules.parameters)
+    except ConfigError as error:
+        raise ConfigError(
+            f"another version of ctxfs recorded this session, and its numbers cannot be read ({error}). "
+            "`ctxfs ls`, `show` and `cat` need none; opening it to go on with it records today's"
+        ) from error
+
+
 def recorded_rates(rules: EvictionSet) -> Rates | None:
     """The rates that the planner had; None if it had none. Raises ``ConfigError`` for rates of another version."""
     if not rules.rates:
