@@ -186,7 +186,7 @@ def _differences(table: str) -> Iterator[list[int]]:
     yield [after - before for _, _, before, after in numbers]
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_the_repeats_in_recorded_sessions_are_those_of_the_page(traces: list[Path]) -> None:
     if not {"long", "billed"} <= {folder.name for folder in traces[0].parent.iterdir()}:
         pytest.skip("NOT TESTED: no folders long and billed beside the recordings")
@@ -264,7 +264,7 @@ def test_the_ways_through_the_code_are_those_of_the_page() -> None:
         assert [int(one) for one in figures] == pytest.approx([int(one) for one in said], rel=0.1, abs=2), name
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_what_recall_finds_is_what_its_page_says() -> None:
     shown = (ROOT / "docs" / "recall.md").read_text()
     rows = re.findall(

@@ -65,6 +65,7 @@ def test_a_session_shows_its_last_call_unless_another_one_is_named(url: str) -> 
     assert 'data-call="30"' in get(f"{url}session/{SESSION}?call=9999").text
 
 
+@pytest.mark.service
 def test_a_context_over_its_window_is_no_percentage(tmp_path: Path) -> None:
     async def begin() -> None:
         for name, words in (("over", 4_000), ("inside", 100)):
@@ -79,6 +80,7 @@ def test_a_context_over_its_window_is_no_percentage(tmp_path: Path) -> None:
     assert re.search(r">9% full <small>103 of 1,125 tokens<", inside)
 
 
+@pytest.mark.service
 def test_a_session_without_evictions_explains_no_words_of_them(tmp_path: Path) -> None:
     async def begin() -> None:
         async with Context("small", root_path=tmp_path, model="", window=None, pricing=None) as context:
@@ -117,6 +119,7 @@ def test_an_item_shows_its_life_its_file_and_its_lines(url: str, root: Path) -> 
     assert 'role="alert"' in get(f"{url}session/{SESSION}?item=call_004&how=grep&find=%28").text
 
 
+@pytest.mark.service
 def test_a_result_that_was_previewed_says_why(tmp_path: Path) -> None:
     async def session() -> None:
         async with Context("previewed", root_path=tmp_path) as context:
@@ -135,6 +138,7 @@ def test_a_result_that_was_previewed_says_why(tmp_path: Path) -> None:
         assert why in get(f"{url}session/previewed?call=2").text
 
 
+@pytest.mark.service
 def test_the_page_of_a_session_that_is_not_open_yet_begins_at_once(root: Path) -> None:
     with serving(root) as url:
         first = get(f"{url}session/{SESSION}")
@@ -265,6 +269,7 @@ def test_every_answer_says_what_the_browser_may_do(url: str) -> None:
         assert headers["referrer-policy"] == "same-origin"
 
 
+@pytest.mark.service
 def test_a_session_that_grows_is_followed(tmp_path: Path) -> None:
     async def grow(number: int) -> None:
         async with Context("live", root_path=tmp_path, model="", window=None, pricing=None) as context:
@@ -284,7 +289,7 @@ def test_a_session_that_grows_is_followed(tmp_path: Path) -> None:
         assert json.loads(get(f"{url}session/live/timeline.json").text)["bills"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.service
 def test_only_so_many_pages_follow_sessions(root: Path) -> None:
     with serving(root) as url, ExitStack() as streams:
         address = f"{url}session/{SESSION}/events"
@@ -310,6 +315,7 @@ def followed(address: str, streams: ExitStack, **query: str) -> str:
     return str(next(lines))
 
 
+@pytest.mark.service
 def test_a_damaged_session_hides_no_other_one(root: Path, tmp_path: Path) -> None:
     async def two() -> None:
         for name in ("good", "bad"):
@@ -327,6 +333,7 @@ def test_a_damaged_session_hides_no_other_one(root: Path, tmp_path: Path) -> Non
         assert 'role="alert"' in get(f"{url}session/bad?item=msg_001").text
 
 
+@pytest.mark.service
 def test_a_port_that_is_taken_is_refused_unless_none_was_asked_for(tmp_path: Path) -> None:
     with serving(tmp_path) as url:
         port = int(url.split(":")[2].split("/")[0])
@@ -338,6 +345,7 @@ def test_a_port_that_is_taken_is_refused_unless_none_was_asked_for(tmp_path: Pat
         second.close()
 
 
+@pytest.mark.service
 def test_a_recording_shows_its_policies_side_by_side(tmp_path: Path) -> None:
     samples.anthropic(tmp_path / "talk.json")
     (tmp_path / "broken.json").write_text("[")
@@ -371,6 +379,7 @@ def compared(file: Path) -> Path:
     return file
 
 
+@pytest.mark.service
 def test_a_comparison_of_arms_is_shown_with_its_sessions(tmp_path: Path) -> None:
     with serving(tmp_path, comparisons=[compared(tmp_path / "tasks.results.jsonl")]) as url:
         assert 'comparison/0"' in get(url).text
@@ -406,6 +415,7 @@ def test_the_command_shows_recordings_and_comparisons_of_a_folder(tmp_path: Path
         assert "tasks.results.jsonl" in page
 
 
+@pytest.mark.service
 def test_a_recording_says_why_a_cheaper_policy_is_not_the_default(tmp_path: Path) -> None:
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Look around"}]
     for n in range(12):
@@ -420,6 +430,7 @@ def test_a_recording_says_why_a_cheaper_policy_is_not_the_default(tmp_path: Path
         assert "it hides results before the model has seen them." in page
 
 
+@pytest.mark.service
 def test_a_session_without_bills_says_that_no_calls_are_recorded(tmp_path: Path) -> None:
     with History("s", root_path=tmp_path, keep_recent={"read": 1}, model="claude-sonnet-4-5") as history:
         messages: list[dict[str, Any]] = [{"role": "user", "content": "Read all."}]
@@ -435,6 +446,7 @@ def test_a_session_without_bills_says_that_no_calls_are_recorded(tmp_path: Path)
     assert "Without eviction</dt>" not in page
 
 
+@pytest.mark.service
 def test_a_session_of_a_framework_shows_what_was_replaced(tmp_path: Path) -> None:
     with History("s", root_path=tmp_path, keep_recent={"read": 1}, model="claude-sonnet-4-5") as history:
         parts = [Part("user", "Read both.", 0)]
@@ -459,6 +471,7 @@ def test_a_session_of_a_framework_shows_what_was_replaced(tmp_path: Path) -> Non
         assert "as it was sent" not in page
 
 
+@pytest.mark.service
 def test_a_long_block_of_a_recording_has_pages_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "long.json"
     text = "".join(f"{n:06}\n" for n in range(20_000))
@@ -487,6 +500,7 @@ def test_a_long_block_of_a_recording_has_pages_of_its_own(tmp_path: Path) -> Non
         assert "000000" not in get(f"{url}recording/0/text?call=1&block=0&from=999999999").text
 
 
+@pytest.mark.service
 def test_all_recordings_of_a_file_are_shown(tmp_path: Path) -> None:
     file = tmp_path / "many.json"
     samples.inspect_json(file)
@@ -521,6 +535,7 @@ def test_wrong_use_is_one_line(given: list[str], said: str, tmp_path: Path, caps
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.service
 def test_a_page_that_may_write_restores_pins_and_undoes(tmp_path: Path) -> None:
     anyio.run(make_session, tmp_path)
     with serving(tmp_path, may_write=True) as url:
