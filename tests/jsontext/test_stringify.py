@@ -58,7 +58,11 @@ def javascript() -> Iterator[Callable[[str], str]]:
         asked.close()
 
 
-@given(values=st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20), max_size=200))
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+EIGHTHS = st.integers(-(10**9), 10**9).map(lambda number: number / 8)
+
+
+@given(values=st.lists(FLOATS | EIGHTHS | st.text(max_size=20), max_size=200))
 def test_it_writes_what_javascript_writes(javascript: Callable[[str], str], values: list[float | str]) -> None:
     assert stringify(values) == javascript(json.dumps(values))
 
