@@ -20,6 +20,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from terminal import on_a_terminal
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "evidence.md"
 ENVIRONMENT = ROOT / ".venv-frameworks" / "evidence"
@@ -121,11 +125,8 @@ class Measuring:
 
     def answer(self, recordings: Path) -> None:
         """Replay the recordings; the page of `ctxfs replay` must show what that prints."""
-        command: list[str | Path] = [sys.executable, "-m", "ctxfs", "replay", recordings]
-        done = subprocess.run(
-            command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "80"}
-        )
-        printed = re.sub(r"(?ms)^project\n.*?(?=^How well a replay counts)", "", done.stdout).rstrip()
+        shown = on_a_terminal([sys.executable, "-m", "ctxfs", "replay", str(recordings)], os.environ)
+        printed = re.sub(r"(?ms)^project\n.*?(?=^How well a replay counts)", "", shown).rstrip()
         print(f"\n== {ANSWER_PAGE.name} ==\n\n{printed}\n", flush=True)
         page = ANSWER_PAGE.read_text()
         (block,) = re.findall(r"(?s)<!-- replay: billed -->\n```text\n(.*?)\n```", page)

@@ -7,12 +7,15 @@ It has no script and loads nothing: its styles move it, wherever a picture may. 
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from terminal import on_a_terminal
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "images" / "demo.svg"
 COLUMNS = 80
@@ -37,15 +40,16 @@ text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill
 def recorded() -> list[str]:
     """What the demo prints, in lines."""
     with tempfile.TemporaryDirectory() as home:
-        environment = {**os.environ, "COLUMNS": str(COLUMNS), "HOME": home}
+        # What is dumb shows no table that changes, and no colours.
+        environment = {**os.environ, "HOME": home, "TERM": "dumb", "CTXFS_PAGER": ""}
         command = [
             sys.executable,
             "-c",
             "import sys; from ctxfs.cli import main; sys.argv[0] = 'ctxfs'; main()",
             "demo",
         ]
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-        return [line.replace(home, "~") for line in done.stdout.splitlines()]
+        shown = on_a_terminal(command, environment, columns=COLUMNS)
+        return [line.replace(home, "~") for line in shown.splitlines()]
 
 
 def picture(lines: Sequence[str]) -> str:

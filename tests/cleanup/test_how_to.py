@@ -51,7 +51,6 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[i
     anyio.run(make, root)
     with pytest.MonkeyPatch.context() as patch, anyio.from_thread.start_blocking_portal() as portal:
         patch.setenv("CTXFS_ROOT", str(root))
-        patch.setenv("COLUMNS", "80")
         patch.chdir(here)
         with portal.wrap_async_context_manager(ContextFileSystem("running", root_path=root)):
             yield {command: ctxfs(command) for command in COMMANDS}

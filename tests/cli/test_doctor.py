@@ -32,18 +32,16 @@ class Doctor:
 def test_it_says_what_there_is_and_writes_nothing_that_stays(doctor: Doctor, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("ANTHROPIC_API_KEY", "sk-secret")
-        environment.setenv("COLUMNS", "80")
         code, out, err = doctor("--root", tmp_path, "--model", "claude-sonnet-5-5", "--model", "nosuch")
     assert (code, err) == (0, "")
     assert not list(tmp_path.iterdir())
-    assert f"sessions{tmp_path}:" in "".join(out.split()), "a long path is wrapped"
+    assert f"sessions  {tmp_path}:" in out
     assert "set       ANTHROPIC_API_KEY" in out
     assert "sk-secret" not in out
     assert "locks work" in out
     assert "claude-sonnet-5-5: anthropic" in out
-    assert "nosuch is not known" in " ".join(out.split())
+    assert "nosuch is not known" in out
     assert "extras    " in out
-    assert max(map(len, out.splitlines())) <= 80 + len(str(tmp_path))
 
 
 def test_its_json_says_the_same(doctor: Doctor, tmp_path: Path) -> None:

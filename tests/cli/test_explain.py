@@ -489,10 +489,7 @@ def test_a_result_that_was_previewed_says_why(
     }[window]
     (row,) = [item for item in as_json(explain)["items"] if item["item_type"] == "tool_result"]
     assert row["why"] == why
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = explain("last")[1].decode().splitlines()
-    assert max(map(len, lines[1:])) <= 80, "only the path of the session may be longer"
-    assert f") {why}" in re.sub(r" +", " ", " ".join(lines)), "whole, below the table"
+    assert any(line.endswith(f"  {why}") for line in explain("last")[1].decode().splitlines())
 
 
 @pytest.mark.parametrize(

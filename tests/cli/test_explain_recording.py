@@ -13,9 +13,7 @@ Explain = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def explain(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Explain:
-    monkeypatch.setenv("COLUMNS", "80")
-
+def explain(capfdbinary: pytest.CaptureFixture[bytes]) -> Explain:
     def call(*arguments: object) -> tuple[int, str, str]:
         capfdbinary.readouterr()
         code = run(["explain", *map(str, arguments)])

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,6 +23,7 @@ from ctxfs.messages.names import Layout
 from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.testing import ScriptedModel
 from session_items import tool_result
+from terminal import on_a_terminal
 
 LOG = "".join(f"12:00 request {n} {'ERROR refused' if n == 77 else 'served'}\n" for n in range(1, 201))
 LATIN = b"caf\xe9 \xff\x00\x1b[31m\n" * 400
@@ -486,14 +488,12 @@ def test_what_a_command_had_not_finished_is_partial(ctxfs: Command, tmp_path: Pa
     assert "terminal_002.log (partial)" not in text
 
 
-@pytest.mark.parametrize("columns", ["40", "60", "100"])
-def test_a_narrow_terminal_has_whole_ids(
-    ctxfs: Command, session: Session, columns: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
-    lines = ctxfs("ls", "last", "--root", session.root).out.decode().splitlines()
+@pytest.mark.parametrize("columns", [40, 60, 100])
+def test_a_narrow_terminal_has_whole_ids(session: Session, columns: int) -> None:
+    words = [sys.executable, "-m", "ctxfs", "ls", "last", "--root", str(session.root)]
+    plain = {**os.environ, "CTXFS_PAGER": "", "TERM": "dumb"}
+    lines = on_a_terminal(words, plain, columns=columns).splitlines()
     assert {"msg_001", "call_001", "call_005"} <= {line.partition(" ")[0] for line in lines}
-    assert session.session_id in ctxfs("sessions", "--root", session.root).out.decode()
 
 
 @pytest.mark.parametrize("character", [*"\u061c\u200e\u200f\u202a\u202e\u2066\u2069\ud800"])

@@ -1,16 +1,12 @@
-"""No line is wider than the terminal, whatever names, paths and messages are in the sessions; ids are short there."""
+"""No line is wider than the terminal, whatever names and paths are in the sessions; a pipe gets whole lines."""
 
-import fcntl
 import json
 import os
-import pty
 import re
 import shutil
-import struct
 import subprocess
 import sys
-import termios
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -25,6 +21,7 @@ from ctxfs.cli.commands import COMMANDS, SUBCOMMANDS
 from ctxfs.cli.lines import short_ids, wrapped
 from ctxfs.messages import AssistantMessage, ToolMessage, UserMessage
 from patience import HANGS_S
+from terminal import on_a_terminal
 from written_session import write_session
 
 COUNT = 300
@@ -36,7 +33,14 @@ ITEM = "toolu_01ABCDEFGHJKLMNPQRSTUVWX001"
 USAGE = {"input_tokens": 9_000, "output_tokens": 10}
 CONTENTS = ("cat", "grep")
 """Commands that print what sessions hold, line by line: a line that is cut or broken would be another one."""
-TABLES = ("sessions", "ls", "diff", "explain", "du", "help", "nosuch")
+TERMINALS: Sequence[tuple[int, Mapping[str, str]]] = (
+    (40, {"NO_COLOR": "1"}),
+    (80, {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}),
+    (200, {}),
+)
+"""A width in columns, and what is special about the terminal."""
+LEAST_COLUMNS = {"replay": 66, "help": 52, "--help": 50}
+"""What a table of figures takes, and a page of help, on the narrowest terminal."""
 RUN_ALL = """
 import json, sys
 from ctxfs.cli.app import run
@@ -107,23 +111,18 @@ def commands(folder: Path) -> list[list[str]]:
 
 def shown(words: Sequence[Sequence[str]], columns: int, root: Path, home: Path, **variables: str) -> Iterator[str]:
     """The lines that a terminal of this width gets; each begins with its command."""
-    terminal, end = pty.openpty()
-    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    kept = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES", "ANTHROPIC_API_KEY"}}
-    environment = {**kept, "HOME": str(home), "CTXFS_ROOT": str(root), "CTXFS_PAGER": "", "TERM": "xterm", **variables}
-    program = [sys.executable, "-c", RUN_ALL, json.dumps(words)]
-    with subprocess.Popen(program, stdin=end, stdout=end, stderr=end, env=environment) as process:
-        os.close(end)
-        printed = b""
-        try:
-            while piece := os.read(terminal, 65_536):
-                printed += piece
-        except OSError:  # how Linux says that the other end is closed
-            pass
-        os.close(terminal)
-        assert process.wait(HANGS_S) == 0
+    environment = {**os.environ, "HOME": str(home), "CTXFS_ROOT": str(root), "CTXFS_PAGER": "", "TERM": "xterm"}
+    printed = on_a_terminal(
+        [sys.executable, "-c", RUN_ALL, json.dumps(words)],
+        {**environment, **variables},
+        columns=columns,
+        with_stderr=True,
+    )
+    if "NO_COLOR" in variables:
+        assert re.findall(r"\x1b\[(?:3\d|9\d|[\d;]*[34]8;)[\d;]*m.*", printed) == []  # bold is no colour
+    assert printed.isascii() or "PYTHONIOENCODING" not in variables
     command = ""
-    for line in printed.decode().replace("\r\n", "\n").split("\n"):
+    for line in printed.split("\n"):
         plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", line).split("\r")[-1].rstrip()
         if plain.startswith("@@@ "):
             command = plain[4:]
@@ -134,25 +133,54 @@ def shown(words: Sequence[Sequence[str]], columns: int, root: Path, home: Path, 
 
 @pytest.mark.service
 @pytest.mark.slow
-@pytest.mark.parametrize("columns", [80, 60])
-def test_no_line_is_wider_than_the_terminal(root: Path, tmp_path: Path, columns: int) -> None:
-    variables = {"LC_ALL": "C", "NO_COLOR": "1"} if columns == 80 else {}
+@pytest.mark.parametrize(("columns", "variables"), TERMINALS)
+def test_no_line_is_wider_than_the_terminal(
+    root: Path, tmp_path: Path, columns: int, variables: Mapping[str, str]
+) -> None:
     copy, folder = tmp_path / root.name, tmp_path / "folder"
     shutil.copytree(root, copy, copy_function=shutil.copy2)
     folder.mkdir()
     told = commands(folder)
     assert {*COMMANDS} - {words[0] for words in told} == set()
-    if columns == 60:
-        told = [words for words in told if words[0] in TABLES]
+    if columns == 80:
+        told.append(["demo"])
     wide = []
+    widest = 0
     for line in shown(told, columns, copy, tmp_path, **variables):
         command, _, text = line.partition("\0")
         is_content = command.split()[0] in CONTENTS
-        is_one_word = len(text.split()) == 1  # a path, which a user copies
-        is_example = command.endswith("--help") and text.strip().startswith("ctxfs ")
-        if cell_len(text) > columns and not (is_content or is_one_word or is_example):
+        is_one_word = len(text.removeprefix("session ").split()) == 1  # a path, which a user copies
+        is_command = text.strip().removeprefix("next ").strip().startswith("ctxfs ")  # so is one
+        widest = max(widest, cell_len(text))
+        words = command.split()
+        room = max(columns, LEAST_COLUMNS.get(words[-1], 0), LEAST_COLUMNS.get(words[0], 0))
+        if cell_len(text) > room and not (is_content or is_one_word or is_command):
             wide.append((command, text))
     assert wide == []
+    assert widest > 0.9 * columns, "the room is used"
+
+
+@pytest.mark.service
+@pytest.mark.slow
+def test_in_a_pipe_a_line_is_whole_whatever_the_width_of_a_terminal(root: Path, tmp_path: Path) -> None:
+    """Of every command; a command's help is a page of text, and has one width."""
+    copy, folder = tmp_path / root.name, tmp_path / "folder"
+    folder.mkdir()
+    told = [words for words in commands(folder) if "--help" not in words and words != ["help"]]
+    program = [sys.executable, "-c", RUN_ALL, json.dumps(told)]
+
+    def piped(**variables: str) -> list[str]:
+        for made in (copy, folder):
+            shutil.rmtree(made, ignore_errors=True)
+        shutil.copytree(root, copy, copy_function=shutil.copy2)
+        folder.mkdir()
+        commands(folder)
+        environment = {**os.environ, "HOME": str(tmp_path), "CTXFS_ROOT": str(copy), **variables}
+        done = subprocess.run(program, env=environment, capture_output=True, check=True, timeout=HANGS_S)
+        assert b"\x1b[" not in done.stdout
+        return re.sub(r"\d[\d.,]*| +", " ", done.stdout.decode()).splitlines()  # times differ
+
+    assert piped(COLUMNS="40", LINES="5") == piped()
 
 
 @pytest.mark.service

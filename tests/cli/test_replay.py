@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 
 from ctxfs.cli.app import run
 from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.lab.replay.answer import LIMITS
 from recording_samples import claude_code, codex
+from terminal import on_a_terminal
 
 pytestmark = pytest.mark.slow
 
@@ -240,19 +243,18 @@ def test_without_a_path_it_finds_what_was_recorded_and_says_what_it_cost(ctxfs: 
     assert err.count("skipped") == 2
     assert f"skipped, empty: {home}/.claude/projects/-p/empty.jsonl\n" in err
     assert "not UTF-8 text" in err
-    assert max(len(line) for line in out.splitlines()) <= 80 or "COLUMNS" not in os.environ
+    assert LIMITS in out.splitlines(), "sentences are whole in a pipe"
 
 
-def test_the_answer_fits_80_columns_whatever_names_say(
-    ctxfs: Command, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_answer_fits_the_terminal_whatever_names_say(ctxfs: Command, home: Path) -> None:
     path = home / ".claude" / "projects" / "-p" / "one.jsonl"
     path.write_text(path.read_text().replace('"/p"', json.dumps("/very" * 40 + "\x1b[31m\nend")))
-    monkeypatch.setenv("COLUMNS", "80")
-    code, out, _ = ctxfs("replay", "--tokens", "chars4")
-    assert code == 0
-    assert max(len(line) for line in out.splitlines()) <= 80
-    assert "2.3 times as many turns" in out.replace("\n", " ")
+    command = [sys.executable, "-m", "ctxfs", "replay", "--tokens", "chars4"]
+    shown = on_a_terminal(command, os.environ)
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    assert "2.3 times as many turns" in shown.replace("\n", " ")
+    _, piped, _ = ctxfs(*command[3:])
+    assert "/very" * 40 in piped
 
 
 def test_sessions_without_a_price_are_not_among_those_that_were_paid(

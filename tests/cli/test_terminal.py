@@ -1,8 +1,6 @@
 """What a user of a terminal and of pipes relies on: examples in the help, a pager, and no noise when a pipe closes."""
 
 import os
-import pty
-import re
 import shlex
 import subprocess
 import sys
@@ -16,6 +14,7 @@ import typer
 from ctxfs.cli.app import app, run
 from ctxfs.cli.commands import COMMANDS, SUBCOMMANDS
 from patience import HANGS_S
+from terminal import on_a_terminal as shown_on_a_terminal
 from written_session import write_session
 
 pytestmark = pytest.mark.service
@@ -31,20 +30,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def on_a_terminal(*arguments: object, **environment: str) -> str:
-    """What a terminal shows of a command."""
-    terminal, end = pty.openpty()
-    with subprocess.Popen([*CTXFS, *map(str, arguments)], stdout=end, env={**os.environ, **environment}) as process:
-        os.close(end)
-        shown = b""
-        try:
-            while piece := os.read(terminal, 65_536):
-                shown += piece
-        except OSError:  # how Linux says that the other end is closed
-            pass
-        os.close(terminal)
-        assert process.wait(HANGS_S) == 0
-    return shown.decode().replace("\r\n", "\n")
+def on_a_terminal(*arguments: object, columns: int = 80, **environment: str) -> str:
+    """What a terminal shows of a command of ctxfs."""
+    return shown_on_a_terminal([*CTXFS, *map(str, arguments)], {**os.environ, **environment}, columns=columns)
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, *SUBCOMMANDS])
@@ -61,8 +49,10 @@ def test_the_help_of_every_command_has_examples_that_are_right(name: str) -> Non
 def test_a_person_finds_a_session_by_its_first_question(root: Path) -> None:
     asked = loads(subprocess.check_output([*CTXFS, "sessions", "--root", root, "--json"]))[0]["title"]
     assert asked
+    assert asked in on_a_terminal("sessions", "--root", root, columns=200, CTXFS_PAGER="")
+    assert asked in on_a_terminal("sessions", "--root", root, columns=200, CTXFS_PAGER="tee"), "a pager has its width"
     assert asked in on_a_terminal("sessions", "--root", root, COLUMNS="200", CTXFS_PAGER="")
-    header = on_a_terminal("sessions", "--root", root, COLUMNS="40", CTXFS_PAGER="").partition("\n")[0]
+    header = on_a_terminal("sessions", "--root", root, columns=40, CTXFS_PAGER="").partition("\n")[0]
     assert "size" in header
     assert "question" not in header, "figures and ids come first"
     assert asked.encode() not in subprocess.check_output([*CTXFS, "sessions", "--root", root])
@@ -88,20 +78,6 @@ def test_what_goes_through_the_pager_is_as_harmless_as_on_the_terminal(root: Pat
     shown = on_a_terminal("grep", "last", "owned", "--root", tmp_path, CTXFS_PAGER="tr a-z A-Z")
     assert "\x1b" not in shown
     assert "OWNED" in shown
-
-
-@pytest.mark.parametrize(
-    "command", [("sessions",), ("explain", "last"), ("du",), ("diff", "last", "1"), ("show", "last")]
-)
-def test_a_terminal_without_colours_and_without_utf8_gets_plain_text(root: Path, command: tuple[str, ...]) -> None:
-    plain = {"NO_COLOR": "1", "CTXFS_PAGER": "", "COLUMNS": "80"}
-    shown = on_a_terminal(*command, "--root", root, **plain)
-    assert "\x1b[3" not in shown
-    lines = re.sub(r"\x1b\[[\d;]*m", "", shown).splitlines()  # bold is no colour
-    assert [line for line in lines if len(line.rstrip()) > 80 and str(root) not in line] == []
-    ascii_only = on_a_terminal(*command, "--root", root, **plain, PYTHONIOENCODING="ascii")
-    assert ascii_only.isascii()
-    assert "Traceback" not in ascii_only
 
 
 def test_leaving_the_pager_early_is_no_error(root: Path) -> None:

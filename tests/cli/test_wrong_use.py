@@ -1,6 +1,7 @@
 """What the commands print when an option has no effect, nothing matches, or there is only one of something."""
 
 import io
+import os
 import shlex
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from ctxfs.messages.rates import ANTHROPIC_RATES
 from ctxfs.session import erase_plan
 from ctxfs.testing import ScriptedModel
 from ctxfs.testing.scripted import Turn
+from terminal import on_a_terminal
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -164,15 +166,16 @@ def test_many_items_that_quote_an_erased_one_take_two_lines(ctxfs: Run, tmp_path
     assert "  msg_002, msg_003, msg_004, msg_005 and 4 more (--json lists all)\n" in out
 
 
-def test_80_columns_show_whole_paths_and_reasons(ctxfs: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+@pytest.mark.service
+def test_reasons_that_have_no_room_in_a_table_stand_below_it(ctxfs: Run, tmp_path: Path) -> None:
     listed = ctxfs("ls", "s")[1]
     assert "tool_result/look/call_001.json" in listed
     assert "…" not in listed
     for command in (("explain", "s"), ("explain", "s", "--changes"), ("diff", "s", "2", "3")):
-        shown = ctxfs(*command)[1]
+        words = [sys.executable, "-m", "ctxfs", *command, "--root", str(tmp_path)]
+        shown = on_a_terminal(words, {**os.environ, "CTXFS_PAGER": ""})
         assert "\n(1) look keeps its last 1" in shown or "\n(2) look keeps its last 1" in shown
-        assert max(map(len, shown.splitlines())) <= 80
+        assert any("  look keeps its last 1" in line for line in ctxfs(*command)[1].splitlines())
 
 
 @pytest.mark.service

@@ -17,7 +17,7 @@ from anyio import CancelScope, to_thread
 from ctxfs.adapters.serve.programs import program_of, told
 from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import AsJson
-from ctxfs.cli.output import on_terminal, write_private
+from ctxfs.cli.output import on_terminal, text_columns, write_private
 from ctxfs.cli.proxy import Anthropic, Command, Gemini, OpenAI, ReadingTurns, checked_url, unreached
 from ctxfs.errors import ConfigError
 from ctxfs.lab.ab.arms import Arm, checked_arms
@@ -175,7 +175,7 @@ def ab(
     elif markdown:
         text = comparison_markdown(comparison, shown)
     else:
-        text = comparison.text(shown)
+        text = comparison.text(shown, width=text_columns())
     sys.stdout.write(for_terminal(text) if on_terminal() else text)
     if not comparison.counted and any(one.outcome == "failed" for one in comparison.sessions):
         raise typer.Exit(_NOTHING_PLAYED)

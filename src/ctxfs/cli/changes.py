@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from ctxfs.cli.columns import print_columns
-from ctxfs.cli.output import ALL_COLUMNS, Reasons, console, item_names, print_json, tokens
+from ctxfs.cli.output import ALL_COLUMNS, Reasons, item_names, print_json, print_line, stdout_columns, tokens
 from ctxfs.cli.session import find_entry
 from ctxfs.eviction.preview import PREVIEWED
 from ctxfs.session.filesystem import ContextFileSystem
@@ -25,7 +25,7 @@ async def print_history(fs: ContextFileSystem, *, as_json: bool) -> None:
         return
     print_changes(without_settled(fs, found, undone), fs.state.ids, undone)
     if not found:
-        console().print("nothing was evicted")
+        print_line("nothing was evicted")
 
 
 async def changes_of(fs: ContextFileSystem, timeline: Timeline, item: str) -> list[ItemChange]:
@@ -56,7 +56,7 @@ def print_changes(changes: Sequence[ItemChange], item_ids: Iterable[str], undone
     if not changes:
         return
     reasons = Reasons()
-    columns = [name for name in _COLUMNS if name != "tokens" or console().width >= ALL_COLUMNS]
+    columns = [name for name in _COLUMNS if name != "tokens" or stdout_columns() >= ALL_COLUMNS]
     rows: list[list[str]] = []
     names = item_names({*item_ids, *(change.item_id for change in changes)})
     for change in changes:

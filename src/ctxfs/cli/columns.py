@@ -1,6 +1,5 @@
 """Rows of text in columns: the one way in which commands print a table. Quick for thousands of rows."""
 
-import shutil
 import sys
 from collections.abc import Sequence
 
@@ -8,7 +7,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from ctxfs.cli.lines import CUT
-from ctxfs.cli.output import console, on_terminal, print_line
+from ctxfs.cli.output import console, on_terminal, print_line, stdout_columns
 from ctxfs.session.content.visible import visible_text as for_terminal
 
 _GAP = "  "
@@ -50,9 +49,8 @@ def in_columns(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right: 
     headers = [headers[n] for n in used]
     shown = [[for_terminal(row[n].replace("\n", " ")) for n in used] for row in rows]
     widths = [max(cell_len(header), *(cell_len(row[n]) for row in shown)) for n, header in enumerate(headers)]
-    if on_terminal():
-        room = shutil.get_terminal_size().columns
-        widths = fitting(widths, [_most(name, right, room) for name in headers], room)
+    room = stdout_columns()
+    widths = fitting(widths, [_most(name, right, room) for name in headers], room)
     return [_line(row, widths, headers, right) for row in (headers, *shown)]
 
 

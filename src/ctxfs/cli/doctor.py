@@ -6,7 +6,6 @@ The report is one dict, which ``--json`` prints as it is.
 import os
 import platform
 import re
-import shutil
 import statistics
 import sys
 import tempfile
@@ -26,7 +25,7 @@ import typer
 from ctxfs.cli.directory import ROOT_VARIABLE, sessions_directory
 from ctxfs.cli.lines import to_stderr, wrapped
 from ctxfs.cli.options import STORE_VARIABLE, AsJson, Root
-from ctxfs.cli.output import print_json
+from ctxfs.cli.output import print_json, stdout_columns
 from ctxfs.errors import ConfigError, SessionNotFound, StorageError
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.models.known import ModelInfo, known_model, known_models
@@ -377,6 +376,5 @@ def _installed(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def _wrapped(name: str, text: str) -> str:
-    """A line for people, as wide as the terminal."""
-    columns = shutil.get_terminal_size().columns
-    return wrapped(for_terminal(f"{name:{_NAME_COLUMNS}}{text}"), columns, indent=" " * _NAME_COLUMNS)
+    """A line; on a terminal, in lines that fit."""
+    return wrapped(for_terminal(f"{name:{_NAME_COLUMNS}}{text}"), stdout_columns(), indent=" " * _NAME_COLUMNS)

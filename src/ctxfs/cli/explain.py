@@ -9,13 +9,12 @@ from typing import Annotated, Any
 
 import anyio
 import typer
-from rich.console import Console
 
 from ctxfs.cli.changes import change_keys, changes_of, print_changes, print_history, undone_changes, without_settled
 from ctxfs.cli.columns import print_columns
 from ctxfs.cli.completion import known_items, known_sessions
 from ctxfs.cli.options import AsJson, Root, StoreUrl
-from ctxfs.cli.output import ALL_COLUMNS, Reasons, console, item_names, print_json, print_line, tokens
+from ctxfs.cli.output import ALL_COLUMNS, Reasons, item_names, print_json, print_line, stdout_columns, tokens
 from ctxfs.cli.session import SessionsAt, session_or_file, sessions_at, shown_session
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.economics.plans import Why
@@ -28,7 +27,6 @@ from ctxfs.lab.replay.recorded import RecordedSession, explain_recording
 from ctxfs.lab.shadow import COLUMNS, shadow_figures
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.rates import Rates
-from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Shadowed
 from ctxfs.session.timeline.changes import ItemChange
@@ -95,16 +93,16 @@ def _explain_file(path: Path, as_json: bool) -> None:
         print_json({"path": str(path), "recordings": told})
         return
     for recorded in found:
-        _print_recorded(recorded, console())
+        _print_recorded(recorded)
 
 
 def _named(recorded: RecordedSession) -> str:
     return recorded.report.sessions[0].session
 
 
-def _print_recorded(recorded: RecordedSession, out: Console) -> None:
+def _print_recorded(recorded: RecordedSession) -> None:
     print_line(_named(recorded), style="bold")
-    out.print(for_terminal(answer(recorded.report)))
+    print_line(answer(recorded.report))
     threads = max((item.thread for item in recorded.items), default=1)
     reasons = Reasons()
     rows: list[tuple[str, ...]] = []
@@ -121,7 +119,7 @@ def _print_recorded(recorded: RecordedSession, out: Console) -> None:
         columns = (
             " call: the first that saw it; left: the first that did not; back: how often a reply needed it afterwards."
         )
-    out.print(
+    print_line(
         f"{len(recorded.items) - len(stays):,} of {len(recorded.items):,} results and arguments would have left; "
         f"{sum(item.tokens for item in stays):,} tokens of them stay.{columns}"
     )
@@ -134,7 +132,7 @@ def _print_recorded(recorded: RecordedSession, out: Console) -> None:
         if math.isfinite(recorded.cache_ttl_s)
         else "No times were recorded, so the prompt cache never counts as lost."
     )
-    out.print(f"{kept} {LIMITS}")
+    print_line(f"{kept} {LIMITS}")
 
 
 async def _explain(root: SessionsAt, session: str, *, item: str | None, changes: bool, as_json: bool) -> None:
@@ -151,9 +149,8 @@ async def _explain(root: SessionsAt, session: str, *, item: str | None, changes:
     if as_json:
         print_json({**_as_dict(explained), "shadow": [asdict(one) for one in shadow_figures(shadowed)]})
         return
-    out = console()
-    _print(explained, out)
-    _print_shadow(shadowed, out)
+    _print(explained)
+    _print_shadow(shadowed)
 
 
 async def _explain_item(
@@ -173,11 +170,10 @@ async def _explain_item(
         happened = [change_keys(change, undone) for change in changes]
         print_json({"item_id": item_id, "item": keys, "is_next": is_next, "changes": happened})
         return
-    out = console()
     if found is not None:
         print_line(_headline(found), style="bold")
         for line in _figures(found, explained):
-            out.print(for_terminal(line))
+            print_line(line)
     print_changes(without_settled(fs, changes, undone), fs.state.ids, undone)
 
 
@@ -298,12 +294,12 @@ def _as_dict(explained: Explanation) -> dict[str, Any]:
     }
 
 
-def _print(explained: Explanation, out: Console) -> None:
+def _print(explained: Explanation) -> None:
     print_line(explained.session_path, style="bold")
     names = item_names(item.item_id for item in explained.items)
     reasons = Reasons()
     items = [item for item in explained.items if item.place != "archive"]  # the archive has a row of its own
-    columns = [name for name in _COLUMNS if name != "of" or out.width >= ALL_COLUMNS]
+    columns = [name for name in _COLUMNS if name != "of" or stdout_columns() >= ALL_COLUMNS]
     rows: list[list[str]] = []
     for item in items:
         has_left = item.replies_since is not None
@@ -317,9 +313,9 @@ def _print(explained: Explanation, out: Console) -> None:
         }
         rows.append([cells[name] for name in columns])
     for line in _summary(explained):
-        out.print(for_terminal(line))
+        print_line(line)
     if rows:
-        out.print()
+        print_line("")
         print_columns(
             columns, rows, right=("tokens", "of", "before call"), dim=[item.place != "context" for item in items]
         )
@@ -403,13 +399,13 @@ def _between(least: float, most: float) -> str:
     return f"by the model {least:.2f} to {most:.2f}"
 
 
-def _print_shadow(shadowed: Sequence[Shadowed], out: Console) -> None:
+def _print_shadow(shadowed: Sequence[Shadowed]) -> None:
     """What shadow runs found; nothing if there were none."""
     rows = shadow_figures(shadowed)
     if not rows:
         return
     print_columns(COLUMNS, [row.cells() for row in rows], right=COLUMNS[1:])
-    out.print(
+    print_line(
         f"shadow runs cost {figures.usd(rows[0].usd)}. differ: the next action of the model is not that of the "
         "original request; noise: two replies to the original are not the same; excess: the difference, with the "
         "interval that holds the true one with 95 %."

@@ -8,7 +8,7 @@ import anyio
 import typer
 
 from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument, StoreUrl
-from ctxfs.cli.output import console, label, print_json, print_line
+from ctxfs.cli.output import print_json, print_line
 from ctxfs.cli.session import SessionsAt, find_session, item_ids_in, open_session, sessions_at, stores_of
 from ctxfs.session.records import Pinned, Record
 from ctxfs.session.timeline.back import Back, pinned, restored, undone, unpinned
@@ -130,15 +130,14 @@ async def _change(
     if as_json:
         print_json({"change": back.change, "item_ids": list(back.item_ids), "tokens": now + back.tokens})
         return
-    out = console()
     for item_id in back.item_ids:
-        out.print(label(f"{item_id} is back"))
+        print_line(f"{item_id} is back")
     if not back:
-        out.print("nothing to do: it is already so")
+        print_line("nothing to do: it is already so")
     elif back.change is not None:
-        out.print(label(f"{back.change} is undone"))
+        print_line(f"{back.change} is undone")
     for record in back.records:
         if isinstance(record, Pinned):
             state = "is pinned" if record.pinned else "is no longer pinned"
-            out.print(label(f"{', '.join(record.item_ids)} {state}"))
-    out.print(f"the context holds {now + back.tokens:,} tokens")
+            print_line(f"{', '.join(record.item_ids)} {state}")
+    print_line(f"the context holds {now + back.tokens:,} tokens")

@@ -14,12 +14,11 @@ from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import (
     WIDE_COLUMNS,
-    console,
     in_base64,
     item_names,
-    on_terminal,
     print_json,
     print_line,
+    stdout_columns,
     text_keys,
     tokens,
     write,
@@ -134,8 +133,7 @@ async def _ls(root: SessionsAt, session: str, chosen: _Chosen, as_json: bool) ->
         if every and not found:
             to_stderr(f"none of the {plural(len(every), 'item')} matches")
             return
-        out = console()
-        shown = _WIDE if out.width >= WIDE_COLUMNS or not on_terminal() else _NARROW
+        shown = _WIDE if stdout_columns() >= WIDE_COLUMNS else _NARROW
         names = item_names(entry.item_id for entry in every)
         rows = []
         for entry in found:
@@ -155,9 +153,9 @@ async def _ls(root: SessionsAt, session: str, chosen: _Chosen, as_json: bool) ->
         now = sum(entry.tokens for entry in every)
         without = sum(entry.content_tokens or 0 for entry in every)
         if fs.state.is_elsewhere:
-            out.print(f"the messages are not stored here: {now:,} tokens replace {without:,} tokens of them")
+            print_line(f"the messages are not stored here: {now:,} tokens replace {without:,} tokens of them")
         else:
-            out.print(f"the context holds {now:,} tokens; with everything in it, it would hold {without:,}")
+            print_line(f"the context holds {now:,} tokens; with everything in it, it would hold {without:,}")
         for line in fs.recovery.damage_lines:
             print_line(line, style="red")
 

@@ -34,6 +34,8 @@ def to_stderr(text: str) -> None:
     shown = for_terminal(text)
     if sys.stderr.isatty():
         columns = shutil.get_terminal_size().columns
+        encoding = sys.stderr.encoding or "utf-8"
+        shown = shown.encode(encoding, "backslashreplace").decode(encoding)  # an escape is wider than its character
         shown = "\n".join(wrapped(line, columns) for line in shown.split("\n"))
     sys.stderr.write(f"{shown}\n")
 

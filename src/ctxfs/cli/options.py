@@ -40,7 +40,7 @@ StoreUrl = Annotated[
         "--store",
         metavar="URL",
         envvar=STORE_VARIABLE,
-        help="Where sessions are, instead of a directory: s3://bucket/prefix, gs://…, az://… or postgresql://…",
+        help="Where sessions are, instead of a directory: s3://bucket/prefix, gs://..., az://... or postgresql://...",
         show_default=False,
     ),
 ]

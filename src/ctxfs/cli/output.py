@@ -20,7 +20,9 @@ from ctxfs.storage.failures import reason_of
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.jsontext.write_stream import has_surrogates
 
-_PIPE_COLUMNS = 1_000
+_PIPE_COLUMNS = 1_000_000
+"""Longer than any line: programs that read a pipe expect a record in a line, as those of git and ls are."""
+_TEXT_COLUMNS = 100
 WIDE_COLUMNS = 110
 """From this width on, a table has room for a column of sentences."""
 ALL_COLUMNS = 80
@@ -46,10 +48,11 @@ def write_private(path: Path, text: str, *, new: bool = False) -> None:
 
 
 def console() -> Console:
-    """A console for stdout: as wide as the terminal; into a pipe, as wide as its lines need."""
-    piped = not on_terminal() and "COLUMNS" not in os.environ
+    """A console for stdout; print lines with ``print_line``, which breaks them better."""
     return _Console(
-        width=_PIPE_COLUMNS if piped else None,
+        width=stdout_columns(),
+        height=pager.terminal_size().lines,  # rich takes a width only with a height on a dumb terminal
+        soft_wrap=not on_terminal(),
         force_terminal=True if pager.is_open() else None,
         markup=False,
         highlight=False,
@@ -60,6 +63,21 @@ def console() -> Console:
 def on_terminal() -> bool:
     """Whether stdout is shown on a terminal, with or without a pager."""
     return pager.is_open() or sys.stdout.isatty()
+
+
+def stdout_columns() -> int:
+    """How long a line of stdout may be.
+
+    A terminal's lines are as wide as it is, or as ``COLUMNS`` says. A pipe's are as long as they need: nothing is
+    wrapped, cut or left out there, whatever ``COLUMNS`` says, for its reader takes a line for a record.
+    """
+    return pager.terminal_size().columns if on_terminal() else _PIPE_COLUMNS
+
+
+def text_columns() -> int:
+    """As ``stdout_columns``, for reports that are sentences: long lines of them are hard to read on a terminal."""
+    columns = stdout_columns()
+    return min(columns, _TEXT_COLUMNS) if on_terminal() else columns
 
 
 class _Console(Console):
@@ -74,7 +92,7 @@ class Reasons:
     """The last column of a table: on a narrow console it holds numbers, and the reasons are listed below the table."""
 
     def __init__(self) -> None:
-        self._is_wide = console().width >= WIDE_COLUMNS
+        self._is_wide = stdout_columns() >= WIDE_COLUMNS
         self._numbers: dict[str, int] = {}
 
     def cell(self, reason: str) -> str:
@@ -85,19 +103,15 @@ class Reasons:
 
     def print_below(self) -> None:
         """Print what the numbers mean."""
-        out = console()
         for reason, number in self._numbers.items():
-            out.print(label(f"({number}) {reason}"))
+            print_line(f"({number}) {reason}")
 
 
 def print_line(text: str, *, style: str = "") -> None:
     """Print one line of untrusted text; a terminal gets it in lines that fit, and the style."""
-    out = console()
-    shown = for_terminal(text.replace("\n", " "))
-    if on_terminal():
-        shown = wrapped(shown, out.width)
+    shown = wrapped(for_terminal(text.replace("\n", " ")), stdout_columns())
     sys.stdout.flush()
-    out.print(Text(shown, style=style), soft_wrap=True)
+    console().print(Text(shown, style=style), soft_wrap=True)
 
 
 def session_names(ids: Iterable[str]) -> dict[str, str]:

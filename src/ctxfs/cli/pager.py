@@ -16,12 +16,18 @@ T = TypeVar("T")
 _LESS = {"LESS": "FRX", "LV": "-c"}
 """Less exits at once if one screen is enough, shows colours, and does not clear the screen."""
 
-_open = False
+_size: os.terminal_size | None = None
+"""The size of the terminal behind the pager, which the pipe to it does not tell; None if no pager is open."""
 
 
 def is_open() -> bool:
     """Whether stdout goes to a pager, and so to a terminal."""
-    return _open
+    return _size is not None
+
+
+def terminal_size() -> os.terminal_size:
+    """The size of the terminal that stdout goes to, through a pager or not; ``COLUMNS`` and ``LINES`` come first."""
+    return _size or shutil.get_terminal_size()
 
 
 def paged(command: Callable[P, T]) -> Callable[P, T]:
@@ -50,19 +56,20 @@ def _program() -> list[str] | None:
 
 @contextmanager
 def _stdout_to(program: list[str]) -> Iterator[None]:
-    global _open  # noqa: PLW0603 - a process has one stdout
+    global _size  # noqa: PLW0603 - a process has one stdout
     sys.stdout.flush()
+    size = shutil.get_terminal_size()
     terminal = os.dup(sys.stdout.fileno())
     with subprocess.Popen(program, stdin=subprocess.PIPE, env=_LESS | os.environ) as process:  # noqa: S603 - the user's
         assert process.stdin is not None
         os.dup2(process.stdin.fileno(), sys.stdout.fileno())
         process.stdin.close()
-        _open = True
+        _size = size
         try:
             yield
             sys.stdout.flush()
         finally:
-            _open = False
+            _size = None
             os.dup2(terminal, sys.stdout.fileno())  # closes the pager's input
             os.close(terminal)
             _wait_for(process)

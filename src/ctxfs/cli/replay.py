@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import AsJson
-from ctxfs.cli.output import console, on_terminal, write_private
+from ctxfs.cli.output import on_terminal, text_columns, write_private
 from ctxfs.errors import ConfigError
 from ctxfs.lab.recordings.discover import default_folders, recordings_in
 from ctxfs.lab.replay import lab
@@ -125,7 +125,7 @@ def replay(
     if as_json:
         _print(f"{render_json(report)}\n")
     else:
-        _print(render_table(report) if markdown else render_text(report, width=min(console().width, 100)))
+        _print(render_table(report) if markdown else render_text(report, width=text_columns()))
 
 
 def _tune(files: Sequence[Path], tokens: lab.Tokens, prices: PriceOptions, *, as_json: bool) -> None:

@@ -67,14 +67,13 @@ async def _show(
         if as_json:
             print_json(_request_keys(found) | {"items": [_item_keys(item) for item in items]})
             return
-        out = console()
-        out.print(label(_headline(found, len(timeline.calls)), "bold"))
+        print_line(_headline(found, len(timeline.calls)), style="bold")
         for item in items:
-            out.print()
-            out.print(label(_title(item), "cyan"))
+            print_line("")
+            print_line(_title(item), style="cyan")
             _print_text(item, full=full)
         for missing in found.not_recorded:
-            out.print(label(f"not recorded: {missing}", "dim"))
+            print_line(f"not recorded: {missing}", style="dim")
 
 
 def _headline(request: PastRequest, calls: int) -> str:
@@ -97,14 +96,14 @@ def _title(item: ContextItem) -> str:
 def _print_text(item: ContextItem, *, full: bool) -> None:
     lines = readable_text(item.message.content).splitlines()
     shown = lines if full or len(lines) <= _LINES + 1 else lines[:_LINES]
-    out = console()
     if full or not on_terminal():
         write(lossless_bytes("".join(f"{line}\n" for line in shown)))
     else:
+        out = console()
         for line in shown:
             out.print(label(line), no_wrap=True, overflow="ellipsis")
     if len(shown) < len(lines):
-        out.print(label(f"… {len(lines) - len(shown):,} more lines", "dim"))
+        print_line(f"… {len(lines) - len(shown):,} more lines", style="dim")
 
 
 def _request_keys(request: PastRequest) -> dict[str, Any]:
@@ -165,7 +164,6 @@ async def _diff(root: SessionsAt, session: str, first: int, last: int | None, as
     if as_json:
         print_json(_changes_keys(changes))
         return
-    out = console()
     print_changes(changes.items, item_ids)
     if is_elsewhere:
         which = f"call {changes.first} -> {changes.last}"
@@ -180,7 +178,7 @@ async def _diff(root: SessionsAt, session: str, first: int, last: int | None, as
             f"the first change is {changes.first_changed}: {_are(changes.rewritten_tokens, 'was', 'were')} sent again, "
             f"{changes.kept_tokens:,} could stay in the cache, {_are(changes.new_tokens)} new"
         )
-    out.print(label(said))
+    print_line(said)
 
 
 def _are(number: int, one: str = "is", many: str = "are") -> str:

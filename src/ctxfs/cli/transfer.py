@@ -87,8 +87,8 @@ def copy(
 ) -> None:
     """Copy a session to a store or from one, or update it.
 
-    URL is s3://bucket/prefix, gs://…, az://… or postgresql://… The session is copied byte for byte, and stays where it
-    is. If both copies were written to, nothing is changed.
+    URL is s3://bucket/prefix, gs://..., az://... or postgresql://... The session is copied byte for byte, and stays
+    where it is. If both copies were written to, nothing is changed.
     """
     if (to is None) == (from_ is None):
         raise ConfigError("give copy one URL: --to URL from the directory to a store, --from URL the other way")

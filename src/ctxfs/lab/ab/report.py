@@ -14,9 +14,6 @@ from ctxfs.text import figures
 DEFAULT_MARGIN_POINTS = 5.0
 """By how many points of a hundred tasks an arm may be worse, unless the user says so."""
 
-
-_COLUMNS = 80
-
 ROWS = (
     ("sessions", "sessions"),
     ("solved", "solved"),
@@ -176,11 +173,11 @@ class Comparison:
         notes = sorted({one.note for one in self.sessions if one.note and one.outcome in ("crashed", "failed")})
         return found + notes[:3]
 
-    def text(self, margin_points: float = DEFAULT_MARGIN_POINTS) -> str:
-        """For a terminal of 80 columns: the sentence of each arm, and a table of all."""
+    def text(self, margin_points: float = DEFAULT_MARGIN_POINTS, *, width: int = 80) -> str:
+        """For a terminal of ``width`` columns: the sentence of each arm, and a table of all."""
         lines = []
         for one in self.against:
-            lines += wrap(f"{one.sentence(margin_points)}.", _COLUMNS)
+            lines += wrap(f"{one.sentence(margin_points)}.", width)
         lines.append("")
         name_width = max(len(name) for name, _ in ROWS) + 1
         widths = [max(12, len(one.arm) + 2) for one in self.figures]
@@ -190,10 +187,10 @@ class Comparison:
             cells = [shown(one, field).rjust(width) for one, width in zip(self.figures, widths, strict=True)]
             lines.append(f"{name:{name_width}}{''.join(cells)}")
         for one in self.against:
-            lines += ["", *wrap(details(one), _COLUMNS)]
-        lines += ["", *wrap(LIMITS, _COLUMNS)]
+            lines += ["", *wrap(details(one), width)]
+        lines += ["", *wrap(LIMITS, width)]
         for note in self.notes():
-            lines += wrap(f"note: {note}", _COLUMNS)
+            lines += wrap(f"note: {note}", width)
         return "\n".join(lines) + "\n"
 
 

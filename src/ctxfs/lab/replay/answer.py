@@ -36,6 +36,8 @@ _GAIN: Final = 0.015
 _SAME: Final = 0.005
 _UNRELIABLE: Final = 0.05
 """An agent whose prompts are predicted with a larger error is marked: its recordings lack a part of what was sent."""
+_NARROW_COLUMNS: Final = 100
+"""Up to this width, the name of a policy may take two lines."""
 _PROJECTS_SHOWN: Final = 12
 _FIGURES_COLUMNS: Final = 44
 """What the columns of figures beside a group's name take, with their gaps."""
@@ -202,7 +204,10 @@ def render_text(report: Report, *, width: int = 80) -> str:
     if {p.policy for p in report.policies} - {"none", "economic"}:
         columns = ("policy", "cost", "worst", "read", "missed", "output", "$", "back")
         usd = [Spending("", report.sessions, place).usd_with for place in range(len(report.policies))]
-        parts += [_table(columns, map(_policy_row, report.policies, usd)), _wrapped(_LEGEND, width)]
+        parts += [
+            _table(columns, (_policy_row(p, paid, width) for p, paid in zip(report.policies, usd, strict=True))),
+            _wrapped(_LEGEND, width),
+        ]
         parts += [_wrapped(why, width) for why in (*cheaper(report), _without_misses(report))]
     parts.append(_checked(report, width))
     parts += [_wrapped(note, width) for note in (*_notes(report), LIMITS)]
@@ -273,11 +278,12 @@ def called(policy: str) -> str:
     return "ctxfs" if policy == "economic" else policy
 
 
-def _policy_row(p: PolicyFigures, usd: float | None) -> tuple[str, ...]:
+def _policy_row(p: PolicyFigures, usd: float | None, width: int) -> tuple[str, ...]:
     """A policy's row; ``usd``: what the bill would have been with it, so that ctxfs's is the answer's."""
     millions = (f"{tokens / 1e6:,.2f}" for tokens in (p.read_tokens, p.written_tokens, p.output_tokens))
     name = "economic (ctxfs)" if p.policy == "economic" else p.policy
-    name = name.replace("-clear-at-least-", "\n  -clear-at-least-")
+    if width <= _NARROW_COLUMNS:
+        name = name.replace("-clear-at-least-", "\n  -clear-at-least-")
     costs = (f"{p.relative_cost:.3f}", f"{p.max_relative_cost:.2f}")
     return (name, *costs, *millions, figures.usd(usd), f"{p.read_backs:,}")
 
