@@ -5,6 +5,7 @@ import re
 import stat
 from pathlib import Path
 
+import anyio
 import anyio.from_thread
 import pytest
 from playwright.sync_api import expect
@@ -12,7 +13,10 @@ from playwright.sync_api import expect
 from ctxfs.cli.app import run
 from ctxfs.context.context import Context
 from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
+from ctxfs.session.listing.summary import Question
 from ctxfs.session.redaction import REDACTED
+from ctxfs.storage import LocalSessions
+from ctxfs.view.sources import OpenSession
 from view.chromium import chromium, watched
 from view.hostile import HOSTILE
 from view_session import SESSION
@@ -172,6 +176,24 @@ async def make_stored_question(root: Path) -> None:
     """A session whose first question is in a file, and has a secret in its first line."""
     async with Context("asked", root_path=root, model="", window=2_000, pricing=None) as context:
         await context.add(UserMessage(f"Why does {SECRET} not work? {'word ' * 40_000}"), AssistantMessage("I see"))
+
+
+def test_a_later_question_is_no_headline_where_the_first_cannot_be_read(tmp_path: Path) -> None:
+    async def ask_again() -> Question | None:
+        await make_stored_question(tmp_path)
+        for file in (tmp_path / "asked" / "user_message").rglob("msg_001*"):
+            await anyio.Path(file).unlink()
+        opened = await OpenSession(LocalSessions(tmp_path), "asked").open()
+        async with Context("asked", root_path=tmp_path, model="", window=2_000, pricing=None) as context:
+            await context.add(UserMessage("And now?"), AssistantMessage("I see"))
+        assert await opened.refresh()
+        await opened.close()
+        return opened.question
+
+    assert anyio.run(ask_again) == Question("msg_001", "")
+    page = exported(tmp_path, "asked")
+    assert "<h1>asked</h1>" in page
+    assert "And now?" in page
 
 
 def test_the_headline_is_the_first_question_also_where_it_is_in_a_file(root: Path) -> None:

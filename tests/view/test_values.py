@@ -12,11 +12,11 @@ from ctxfs.session.journal import Damage
 from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.session.records import Shadowed
 from ctxfs.session.recovery import Recovery
-from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife, Part
+from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife, Part, ShadowRun
 from ctxfs.view.chart import chart_data
 from ctxfs.view.findings import Unfinished, findings
 from ctxfs.view.item_list import item_list
-from ctxfs.view.overview import chosen_rows
+from ctxfs.view.overview import chosen_rows, narrow_titles
 from ctxfs.view.pages import Pages
 from ctxfs.view.security import HEADERS, allowed_hosts, refusal, same_token
 
@@ -204,13 +204,31 @@ def test_shadow_runs_that_differ_are_shown_side_by_side() -> None:
         original="a", again="b", rewritten="a", is_noise=True, differs=False, reads_back=False, tools=("t",), age=1
     )
     other = replace(same, rewritten="Read {}", is_noise=False, differs=True, reads_back=True)
-    (found,) = findings(Activity(), window_tokens=None, recovery=Recovery(), shadowed=[same, other])
+    runs = (ShadowRun(after_call=3, found=same), ShadowRun(after_call=7, found=other))
+    (found,) = findings(Activity(shadow_runs=runs), window_tokens=None, recovery=Recovery())
     assert (found.level, found.title) == (
         "note",
         "The model did something else in 1 of 2 shadow runs, and in 1 without any rewriting",
     )
-    assert found.beside == (other,)
+    assert found.beside == runs[1:]
     page = Pages().render(
-        "warnings.html", page=SimpleNamespace(findings=[found], activity=Activity()), link=str, here="/"
+        "warnings.html",
+        page=SimpleNamespace(findings=[found], activity=Activity()),
+        link=lambda here, _, **choice: f"{here}?{choice}",
+        here="/",
     )
     assert "<td><pre>a</pre></td><td><pre>b</pre></td><td><pre>Read {}</pre></td>" in page
+    assert "call 7</a>" in page
+
+
+def test_titles_that_begin_alike_are_shown_from_where_they_differ() -> None:
+    same = "In the repository of the tariff service, find out why the test"
+    titles = [f"{same} seven fails", f"{same} nine fails", "Which port?", "Which park?", "", f"{same} nine fails"]
+    assert narrow_titles(titles) == {
+        f"{same} seven fails": "In th… seven fails",
+        f"{same} nine fails": "In th… nine fails",
+        "Which port?": "Which port?",
+        "Which park?": "Which park?",
+        "": "",
+    }
+    assert narrow_titles([same, f"{same} again"]) == {same: "In th… test", f"{same} again": "In th… again"}

@@ -7,6 +7,7 @@ from enum import StrEnum
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ItemType
 from ctxfs.session.paid import Paid
+from ctxfs.session.records import Shadowed
 from ctxfs.session.timeline.costs import Account
 
 
@@ -119,6 +120,14 @@ class ItemLife:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowRun:
+    """What a shadow run found. ``after_call``: the last call that was recorded before it, which may be a later one."""
+
+    after_call: int
+    found: Shadowed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
     """A session so far: its calls, what happened between them, and its items in the order in which they came.
 
@@ -130,6 +139,7 @@ class Activity:
     events: tuple[Event, ...] = ()
     items: Mapping[str, ItemLife] = field(default_factory=dict)
     account: Account = field(default_factory=Account)
+    shadow_runs: tuple[ShadowRun, ...] = ()
     usd: float | None = None
     paid: Paid = field(default_factory=lambda: Paid(None, ttl_s=0.0), compare=False)
 

@@ -11,14 +11,14 @@ from ctxfs.messages.models.prices import Prices
 from ctxfs.messages.readable import title_of
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.paid import Paid
-from ctxfs.session.records import CallMade, EvictionSet, ItemAdded, Record
+from ctxfs.session.records import CallMade, EvictionSet, ItemAdded, Record, Shadowed
 from ctxfs.session.redaction import Redaction
 from ctxfs.session.state import SessionState
 from ctxfs.session.timeline.changes import ItemChange, What
 from ctxfs.session.timeline.costs import account_of
 from ctxfs.session.timeline.lives import Lives, Step
 from ctxfs.text.jsontext import codec as json_codec
-from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife, Part
+from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife, Part, ShadowRun
 
 TITLE_FROM_CHARS = 20_000
 """How many characters of a text are read to make a title, if nothing in it must be found first."""
@@ -93,6 +93,7 @@ class ActivityBuilder:
         self._bills: list[CallMade | None] = []  # of each call
         self._events: list[Event] = []
         self._items: dict[str, _Draft] = {}
+        self._shadow_runs: list[ShadowRun] = []
         self._shown: dict[str, ItemLife] = {}  # what ``activity`` returned last of each
         self._touched: set[str] = set()  # the items to which something happened since
         self._parts = Counter[Part]()
@@ -118,6 +119,7 @@ class ActivityBuilder:
             events=tuple(sorted([*self._events, *_misses(self._calls)], key=lambda event: event.call)),
             items=dict(self._shown),
             account=account,
+            shadow_runs=tuple(self._shadow_runs),
             usd=self._prices.usd(account.calls) if account.calls else None,
             paid=self._prices,
         )
@@ -135,6 +137,8 @@ class ActivityBuilder:
                 self._added(record, call)
             case Stored():
                 self._stored(record, call)
+            case Shadowed():
+                self._shadow_runs.append(ShadowRun(after_call=len(self._calls), found=record))
             case EvictionSet():
                 self._prices = Paid(self._given, ttl_s=record.ttl_s)
         self._called(step)

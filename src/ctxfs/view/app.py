@@ -27,7 +27,7 @@ from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.version import DOCS, __version__
 from ctxfs.view import security
-from ctxfs.view.overview import SORTS, chosen_rows
+from ctxfs.view.overview import SORTS, chosen_rows, narrow_titles
 from ctxfs.view.pages import Pages, static_files
 from ctxfs.view.recordings import Comparisons, NoComparisons, NoRecordings, Recordings
 from ctxfs.view.search import search_sessions
@@ -138,6 +138,7 @@ class ViewApp:
         return self._page(
             "session_rows.html" if request.headers.get("hx-target") == "sessions" else "sessions.html",
             rows=rows,
+            narrow=narrow_titles(row.title for row in rows),
             running=await self.sessions.running(row.session_id for row in rows),
             matching=matching,
             sort=sort if sort in SORTS else "age",

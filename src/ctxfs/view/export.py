@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ctxfs.errors import CtxfsError
-from ctxfs.messages.items import ItemType
 from ctxfs.messages.readable import readable_text, title_of
+from ctxfs.session.listing.summary import Question
 from ctxfs.session.redaction import Redaction
 from ctxfs.storage.threads import run_in_steps, run_to_completion
 from ctxfs.view.activity import Call, Event, ItemLife
@@ -61,7 +61,7 @@ async def exported_page(opened: OpenSession, redaction: Redaction) -> str:
     activity = builder.activity
     chars = min(CONTENT_CHARS, ALL_CHARS // max(1, len(activity.items)))
     items = await _items(opened, list(activity.items.values()), redaction, chars)
-    page = (await SessionPage.of(opened)).redacted(activity, _question(items))
+    page = (await SessionPage.of(opened)).redacted(activity, _question(opened.question, items))
     pages, files = await run_to_completion(lambda: (Pages(redaction.shown), static_files()))
     style = b"\n".join(files[name][0] for name in sorted(files) if name.endswith(".css")).decode()
     scripts = [files[name][0].decode() for name in sorted(files) if name.endswith(".js") and "htmx" not in name]
@@ -85,10 +85,9 @@ async def exported_page(opened: OpenSession, redaction: Redaction) -> str:
     )
 
 
-def _question(items: Sequence[ExportedItem]) -> str:
+def _question(first: Question | None, items: Sequence[ExportedItem]) -> str:
     """The headline: the beginning of the first question, from which everything is left out already."""
-    asked = (title_of(item.text) for item in items if item.life.item_type is ItemType.USER_MESSAGE)
-    return next(filter(None, asked), "")
+    return next((title_of(one.text) for one in items if first is not None and one.life.item_id == first.item_id), "")
 
 
 def _chart(page: SessionPage, redaction: Redaction) -> Mapping[str, Any]:

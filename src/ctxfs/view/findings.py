@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ctxfs.eviction.placeholder.lines import plural
-from ctxfs.session.records import Shadowed
 from ctxfs.session.recovery import Recovery
-from ctxfs.view.activity import Activity, Call, EventKind
+from ctxfs.view.activity import Activity, Call, EventKind, ShadowRun
 
 FULL_SHARE = 0.9
 """A request that takes more than this share of the window is close to the limit."""
@@ -36,7 +35,7 @@ class Finding:
     detail: str
     item_ids: tuple[str, ...] = ()
     calls: tuple[int, ...] = ()
-    beside: tuple[Shadowed, ...] = ()
+    beside: tuple[ShadowRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,6 @@ def findings(
     window_tokens: int | None,
     recovery: Recovery,
     unfinished: Unfinished = Unfinished(),
-    shadowed: Sequence[Shadowed] = (),
 ) -> Sequence[Finding]:
     """All findings, the worst first.
 
@@ -66,7 +64,6 @@ def findings(
         window_tokens: the largest prompt; None: not known.
         recovery: what opening the session found.
         unfinished: what was written but not recorded.
-        shadowed: what was compared beside the real requests.
     """
     found = [
         *_damage(recovery),
@@ -76,7 +73,7 @@ def findings(
         *_misses(activity),
         *_repeated(activity),
         *_never_read(activity),
-        *_shadowed(shadowed),
+        *_shadowed(activity.shadow_runs),
     ]
     order = ("damage", "warning", "note")
     return sorted(found, key=lambda finding: order.index(finding.level))
@@ -199,11 +196,11 @@ def _never_read(activity: Activity) -> Iterator[Finding]:
         )
 
 
-def _shadowed(compared: Sequence[Shadowed]) -> Iterator[Finding]:
-    other = tuple(one for one in compared if one.differs)
+def _shadowed(compared: Sequence[ShadowRun]) -> Iterator[Finding]:
+    other = tuple(run for run in compared if run.found.differs)
     if compared:
-        noise = sum(one.is_noise for one in compared)
-        back = sum(one.reads_back for one in compared)
+        noise = sum(run.found.is_noise for run in compared)
+        back = sum(run.found.reads_back for run in compared)
         yield Finding(
             level="note",
             title=f"The model did something else in {len(other):,} of {plural(len(compared), 'shadow run')}, "

@@ -1,6 +1,7 @@
 """The list of sessions: the rows that match, sorted. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from os.path import commonprefix
 from typing import Any
 
 from ctxfs.session.listing.summary import SessionSummary
@@ -15,6 +16,22 @@ SORTS: Mapping[str, Callable[[SessionSummary], Any]] = {
     "saved": lambda session: (-(session.saved_usd or 0.0), -(session.saved_tokens or 0)),
 }
 """How the list can be sorted: by name, or with the newest or largest first."""
+
+
+_SHARED_CHARS = 24
+"""About as many characters of a question are seen on a telephone."""
+
+
+def narrow_titles(titles: Iterable[str]) -> Mapping[str, str]:
+    """What is shown of each title where there is little room: of those that begin alike, where they differ."""
+    ordered = sorted(set(titles))
+    shown = {}
+    for number, title in enumerate(ordered):
+        beside = [*ordered[max(number - 1, 0) : number], *ordered[number + 1 : number + 2]]
+        shared = max((len(commonprefix([title, other])) for other in beside), default=0)  # noqa: RUF071 - of characters
+        differs = title.rfind(" ", 0, shared + 1) + 1
+        shown[title] = title if shared < _SHARED_CHARS else f"{title[:5].rstrip()}… {title[differs:]}"
+    return shown
 
 
 def chosen_rows(

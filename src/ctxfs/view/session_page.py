@@ -74,7 +74,7 @@ class SessionPage:
         tokens = sum(item.token_count for item in state.items.values())
         return cls(
             session_id=opened.fs.session_id,
-            question=opened.question,
+            question="" if opened.question is None else opened.question.title,
             path=opened.fs.base,
             version=opened.version,
             tab="timeline",
@@ -88,7 +88,6 @@ class SessionPage:
                 window_tokens=window,
                 recovery=opened.fs.recovery,
                 unfinished=opened.unfinished,
-                shadowed=state.shadowed,
             ),
             unevicted=unevicted(activity, window_tokens=compared_window(state.eviction, activity.account.model)),
             effect=_effect(opened),

@@ -14,7 +14,7 @@ from ctxfs.session.filesystem import ContextFileSystem, storage_of
 from ctxfs.session.index import INDEX_NAME
 from ctxfs.session.journal import Scan, scan
 from ctxfs.session.listing.catalogue import list_summaries
-from ctxfs.session.listing.summary import SessionSummary, first_question
+from ctxfs.session.listing.summary import Question, SessionSummary, first_question
 from ctxfs.session.records import Record
 from ctxfs.session.state import SessionState
 from ctxfs.session.timeline.timeline import Timeline
@@ -33,7 +33,7 @@ MOST_OPEN = 8
 class OpenSession:
     """A session that is read as it grows: its files, and the records of its journal so far.
 
-    ``question``: the beginning of the first question; empty: there is none, or it cannot be read. Not trusted.
+    ``question``: the first question; None: there is none yet. Not trusted.
     ``is_running``: a writer had it open at the last look. ``unfinished``: if none had, what was written but not
     recorded.
 
@@ -46,7 +46,7 @@ class OpenSession:
         self._stores = stores
         self.fs = ContextFileSystem(session_id, root_path=stores, read_only=True)
         self.activity = Activity()
-        self.question = ""
+        self.question: Question | None = None
         self.records: list[Record] = []
         self.is_running = False
         self.unfinished = Unfinished()
@@ -105,7 +105,7 @@ class OpenSession:
             found = await run_in_steps(partial(scan, data, last_seq=last_seq, offset=end))
             await self.fs.refresh()
             unfinished = Unfinished() if is_running else await self._unfinished(found.torn_bytes)
-            if not self.question:
+            if self.question is None:
                 self.question = await first_question(self.fs, found.records)
             # Whole, also for a request whose tab was closed: the next one would take the same records in again.
             return await run_to_completion(partial(self._take_in, found, is_running, unfinished))

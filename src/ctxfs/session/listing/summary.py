@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ctxfs.errors import ConfigError, ContentGone, CtxfsError
 from ctxfs.messages.items import ItemType
@@ -170,17 +171,24 @@ async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> Se
         too_long_from=None if did is None else did.too_long_from,
         damages=(*fs.recovery.damage_lines, *[str(found) async for found in _damaged(fs)]),
         tags=fs.state.tags,
-        title=await first_question(fs, records),
+        title=(await first_question(fs, records) or Question("", "")).title,
         shadow_runs=len(fs.state.shadowed),
         shadow_differs=sum(one.differs for one in fs.state.shadowed),
     )
 
 
-async def first_question(fs: ContextFileSystem, records: Iterable[Record]) -> str:
-    """The beginning of the first text of a user, on one line and not trusted, by which people know a session.
+class Question(NamedTuple):
+    """A session's first text of a user, by which people know it.
 
-    Empty: there is none, or it cannot be read any more.
+    ``title``: its beginning on one line, not trusted; empty: it cannot be read any more, and no later text is taken.
     """
+
+    item_id: str
+    title: str
+
+
+async def first_question(fs: ContextFileSystem, records: Iterable[Record]) -> Question | None:
+    """The first text of a user in ``records``; None: there is none in them."""
     for record in records:
         if isinstance(record, ItemAdded) and record.item.item_type is ItemType.USER_MESSAGE:
             text = readable_text(record.item.message.content)
@@ -189,8 +197,8 @@ async def first_question(fs: ContextFileSystem, records: Iterable[Record]) -> st
                 text = await _beginning(fs, record.item.id)
             line = title_of(text)
             if line or is_in_file:
-                return line
-    return ""
+                return Question(record.item.id, line)
+    return None
 
 
 async def _beginning(fs: ContextFileSystem, item_id: str) -> str:
