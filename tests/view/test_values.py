@@ -231,4 +231,5 @@ def test_titles_that_begin_alike_are_shown_from_where_they_differ() -> None:
         "Which park?": "Which park?",
         "": "",
     }
-    assert narrow_titles([same, f"{same} again"]) == {same: "In th… test", f"{same} again": "In th… again"}
+    assert narrow_titles([same, f"{same} again"]) == {same: "In th… test", f"{same} again": "In th… test again"}
+    assert narrow_titles([f"{same} 1 fails", f"{same} 10 fails"])[f"{same} 1 fails"] == "In th… 1 fails"

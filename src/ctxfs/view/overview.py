@@ -29,7 +29,7 @@ def narrow_titles(titles: Iterable[str]) -> Mapping[str, str]:
     for number, title in enumerate(ordered):
         beside = [*ordered[max(number - 1, 0) : number], *ordered[number + 1 : number + 2]]
         shared = max((len(commonprefix([title, other])) for other in beside), default=0)  # noqa: RUF071 - of characters
-        differs = title.rfind(" ", 0, shared + 1) + 1
+        differs = title.rfind(" ", 0, shared) + 1
         shown[title] = title if shared < _SHARED_CHARS else f"{title[:5].rstrip()}… {title[differs:]}"
     return shown
 
