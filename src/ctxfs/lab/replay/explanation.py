@@ -485,9 +485,8 @@ class _Figures:
         self._prices = [0.0, *accumulate(costs.token_prices(self._rates))]  # of a token, in the calls up to each
         self._units = costs.units
         too_long = costs.too_long_from(compared_window(rules, costs.model))
-        self._counted = (
-            costs.replies if too_long is None else too_long - 1
-        )  # with more calls there is nothing to compare
+        # From that call on there is no session without evictions to compare with.
+        self._counted = costs.replies if too_long is None else too_long - 1
         self._freed: dict[int, int] = {}  # by the call before which it left
         self._together: dict[int, int] = {}
         for departure in costs.departures:
