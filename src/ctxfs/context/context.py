@@ -296,7 +296,8 @@ class Context:
                 await resume(self._live, self._controller, self.counter)
                 self._warn_of_unread()  # an existing session keeps its layout, which may be compressed
                 rules = self._settings.rules(self._controller.budget)
-                await self.fs.writer.record_eviction(replace(rules, compresses=self._live.compresses))
+                compresses = self.fs.writer.names.layout.compressed_from_chars > 0
+                await self.fs.writer.record_eviction(replace(rules, compresses=compresses))
             except BaseException:
                 await self.fs.close()
                 raise

@@ -89,14 +89,10 @@ class LiveTranscript:
         return Known(self.fs.writer.names, self._identifiers)
 
     @property
-    def compresses(self) -> bool:
-        """Whether large contents are compressed."""
-        return self.is_open and self.fs.writer.names.layout.compressed_from_chars > 0
-
-    @property
     def why_unread(self) -> str | None:
         """Why no tool of the requests opens what placeholders name: nothing leaves before it must. None: one does."""
-        return self._readers.why_not(has_files=Path(self.fs.base).is_absolute(), compresses=self.compresses)
+        compresses = self.is_open and self.fs.writer.names.layout.compressed_from_chars > 0
+        return self._readers.why_not(has_files=Path(self.fs.base).is_absolute(), compresses=compresses)
 
     def read_with(self, readers: Readers) -> None:
         """Placeholders are for these tools from the next change on, also those of what is there already.
