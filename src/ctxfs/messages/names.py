@@ -238,7 +238,8 @@ class NameAllocator:
                 while not self.is_free(f"{name}~{self._repeated(name) + 1}"):
                     self._repeats[0][name] = self._repeated(name) + 1
             elif key.startswith(MESSAGE):
-                self._next_message()  # counts up, so that no draft has to do it again
+                # It counts up, so that no draft has to do it again.
+                self._next_message()
 
     def allocate(
         self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None, content: Content | None = None
