@@ -103,7 +103,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     both event loops; random ones (``make properties``) are tried on both. Coverage is measured in the fast tests of the
     pure core's own rooms that do the same every time, on one event loop: a module of it is covered by tests that stand
     beside it, not by a command that happens to run it or by what hypothesis draws, and the other tests run at full
-    speed. So do those marked ``no_cover``, which run nothing of it that quicker ones do not run. Where
+    speed. So do those marked ``not_measured``, which run nothing of it that quicker ones do not run. Where
     ``--cov-context`` asks which lines each test runs, all of them are measured.
     """
     if settings().derandomize:
@@ -113,7 +113,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("cov_context", None):
         return
     for item in items:
-        unlike_others = any(map(item.get_closest_marker, ("hypothesis", "slow", "service"))) or "trio" in item.name
+        unlike_others = (
+            any(map(item.get_closest_marker, ("hypothesis", "slow", "service", "not_measured"))) or "trio" in item.name
+        )
         if unlike_others or item.path.parent.name not in MEASURED:
             item.add_marker("no_cover")
 

@@ -31,7 +31,7 @@ from ctxfs.storage.threads import run_in_steps
 from failing_fs import FailingFileSystem, as_port
 from session_items import claimed_item, evicted, make_item, stored_record, tool_result, user_message
 
-pytestmark = pytest.mark.no_cover
+pytestmark = pytest.mark.not_measured
 
 SECRET = 's3cr3t-Marker-åß-"quoted"'
 KINDS = ("inline", "stored", "evicted", "dropped", "archived", "archived_evicted", "reply", "page", "large", "image")

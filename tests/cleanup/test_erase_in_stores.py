@@ -30,7 +30,7 @@ from storage.contest import bucket_at
 from storage.object_servers import seaweedfs
 from storage.postgres_server import postgres
 
-pytestmark = pytest.mark.no_cover
+pytestmark = pytest.mark.not_measured
 
 FORMS = (SECRET.encode(), SECRET.encode("unicode_escape"), SECRET.replace('"', '\\"').encode())
 AS_IT_IS = replace(ENVELOPE, compress_from_chars=0)

@@ -18,7 +18,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import list_sessions
 from session_items import tool_result
 
-pytestmark = pytest.mark.no_cover
+pytestmark = pytest.mark.not_measured
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "clean-up.md"
 CONSOLE = re.findall(r"```console\n(.*?)```", PAGE.read_text(), re.DOTALL)

@@ -66,7 +66,7 @@ async def test_any_content_comes_back_and_its_file_unfolds_to_the_plain_one(cont
     assert zstd.decompress(await store.read(NAME) or zstd.compress(b"")) == plain
 
 
-@pytest.mark.no_cover
+@pytest.mark.not_measured
 @pytest.mark.parametrize("number", range(len(LARGE)))
 @pytest.mark.parametrize(("raw", "index"), [(False, True), (True, False)])
 async def test_large_content_comes_back_also_without_its_index(

@@ -104,7 +104,6 @@ async def test_any_content_comes_back_exactly(content: Content, raw: bool) -> No
     assert await reader.load() == content
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("number", range(len(LARGE)))
 @pytest.mark.parametrize("raw", [False, True])
 async def test_large_content_comes_back_exactly_also_without_its_index(number: int, raw: bool) -> None:
@@ -127,7 +126,7 @@ async def test_lines_are_those_between_newlines(content: Content, raw: bool, fir
     assert list(await reader.tail(count)) == (lines[-count:] if count > 0 else [])
 
 
-@pytest.mark.no_cover
+@pytest.mark.not_measured
 @pytest.mark.parametrize("number", range(len(LARGE)))
 async def test_lines_of_large_content(number: int) -> None:
     _, reader = await stored_large(number)
@@ -290,7 +289,7 @@ def test_runs_are_shared_out_whole_and_evenly(blocks: int, skip: int, readers: i
     assert len(sizes) <= readers * max(1, math.ceil((blocks - first) / (longest * readers)))  # no reader has one more
 
 
-@pytest.mark.no_cover
+@pytest.mark.not_measured
 @pytest.mark.parametrize("number", range(len(LARGE)))
 @pytest.mark.parametrize(("raw", "in_memory"), [(False, True), (True, False)])
 async def test_runs_give_the_text_from_a_line_on_and_where_it_stands(

@@ -13,7 +13,7 @@ from ctxfs.messages import CharsCounter
 from ctxfs.messages.models.prices import Prices
 from ctxfs.messages.rates import ANTHROPIC_RATES
 
-pytestmark = [pytest.mark.anyio, pytest.mark.no_cover]
+pytestmark = [pytest.mark.anyio, pytest.mark.not_measured]
 
 CACHED = Prices(input=1.0, output=5.0, cache_read=0.1, cache_write={"5m": 1.25})
 WITHOUT_CACHE = Prices(input=1.0, output=5.0, cache_read=1.0)

@@ -130,7 +130,7 @@ def test_arguments_are_planned_once(whole: bool) -> None:
     assert transcript.economy.ledger.total_tokens == transcript.tokens
 
 
-@pytest.mark.no_cover
+@pytest.mark.not_measured
 @pytest.mark.parametrize("economy", [None, ModelPricing()], ids=["keep-recent", "and what pays"])
 def test_what_is_held_is_not_copied_for_each_that_comes(economy: ModelPricing | None) -> None:
     transcript = Transcript({"grep": 1}, "/s", economy=economy)

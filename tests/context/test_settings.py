@@ -93,7 +93,7 @@ DROPS = SelectiveCompaction(rules={ItemType.TOOL_RESULT: Rule(strategy=Strategy.
 LARGE_ONLY = OffloadPolicy(token_threshold=50_000)
 
 
-@pytest.mark.no_cover
+@pytest.mark.not_measured
 @pytest.mark.parametrize("policy", [STAYS, LARGE_ONLY, OffloadPolicy(type_thresholds={"tool_result": 50_000})])
 @pytest.mark.parametrize("eager", [None, Materializer()])
 async def test_what_the_policy_refuses_leaves_neither_on_arrival_nor_by_price(

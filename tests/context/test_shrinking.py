@@ -14,7 +14,7 @@ from ctxfs.testing import ScriptedModel
 from ctxfs.testing.invariants import check
 from ctxfs.tools import Materialize
 
-pytestmark = [pytest.mark.anyio, pytest.mark.no_cover]
+pytestmark = [pytest.mark.anyio, pytest.mark.not_measured]
 
 
 def body(n: int) -> str:

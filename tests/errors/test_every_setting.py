@@ -11,7 +11,7 @@ import pytest
 from test_layers import MODULES
 from test_public_names import ADAPTERS, public_objects
 
-pytestmark = pytest.mark.no_cover
+pytestmark = pytest.mark.not_measured
 
 VALUES = frozenset(
     """

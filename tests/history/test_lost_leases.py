@@ -12,7 +12,7 @@ from ctxfs.stores import ObjectSessions
 from history.test_history import KEEP_ONE, conversation
 from storage.buckets import Fate, MemoryBucket
 
-pytestmark = pytest.mark.no_cover
+pytestmark = pytest.mark.not_measured
 
 
 class Disturbed(MemoryBucket):

@@ -12,7 +12,7 @@ import pytest
 from ctxfs import History, Part
 from ctxfs.context.history.views import Api
 
-pytestmark = pytest.mark.no_cover
+pytestmark = pytest.mark.not_measured
 
 LOG = "".join(f"request {n} was served in time\n" for n in range(1_500))
 

@@ -22,7 +22,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import ScriptedModel
 from ctxfs.tools import Materialize
 
-pytestmark = pytest.mark.no_cover
+pytestmark = pytest.mark.not_measured
 
 USER = {"role": "user", "content": "hello"}
 BIG = "".join(f"line {i} of a file\n" for i in range(400))

@@ -26,8 +26,6 @@ from ctxfs.tools import Materialize
 from history.test_history import settings_of
 from line_count import counted_lines
 
-pytestmark = pytest.mark.no_cover
-
 CALLS = 30
 OURS = str(Path(ctxfs.__file__).parent)
 

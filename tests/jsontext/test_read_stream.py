@@ -31,7 +31,7 @@ def test_the_elements_are_those_of_a_parser(
     assert list(json_elements(text, window_chars=window_chars)) == json.loads(text)
 
 
-@pytest.mark.no_cover
+@pytest.mark.not_measured
 @pytest.mark.parametrize("number", range(len(LONG)))
 @pytest.mark.parametrize("ascii_only", [False, True])
 def test_long_elements_are_taken_apart(number: int, ascii_only: bool) -> None:

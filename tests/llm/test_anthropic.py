@@ -130,7 +130,7 @@ async def test_without_caching_nothing_is_marked_and_nothing_cached() -> None:
     assert "cache_control" not in str(server.requests)
 
 
-@pytest.mark.no_cover
+@pytest.mark.not_measured
 @pytest.mark.parametrize(
     ("failure", "error"),
     [

@@ -200,7 +200,7 @@ BOTH = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.no_cover
+@pytest.mark.not_measured
 @pytest.mark.anyio
 @BOTH
 @pytest.mark.parametrize(

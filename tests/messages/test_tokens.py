@@ -119,7 +119,7 @@ def test_recorded_sessions_are_exact(
 RUNS = {"spaces": " ", "newlines": "\n", "letters": "a", "ideographs": "日", "emoji": "😀", "equals": "=", "nul": "\0"}
 
 
-@pytest.mark.no_cover
+@pytest.mark.not_measured
 @pytest.mark.parametrize("kind", RUNS)
 def test_an_unbroken_run_is_counted_without_panic(kind: str, counters: list[O200kCounter]) -> None:
     run = RUNS[kind] * 1_000_000

@@ -47,7 +47,7 @@ def test_the_installed_package_is_used_live() -> None:
     assert rows.keys() == ROWS.keys()
 
 
-@pytest.mark.no_cover
+@pytest.mark.not_measured
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_every_row_can_be_planned_with(name: str) -> None:
     info = known_model(name)

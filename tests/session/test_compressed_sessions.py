@@ -20,7 +20,7 @@ from ctxfs.session.record_json import from_json, to_json
 from ctxfs.storage.memory import MemoryStore
 from session_items import make_item
 
-pytestmark = [pytest.mark.anyio, pytest.mark.no_cover]
+pytestmark = [pytest.mark.anyio, pytest.mark.not_measured]
 
 LARGE = "".join(f"line {number}: nothing special\n" for number in range(20_000))
 NAME = "tool_result/Read/call_1.json.zst"

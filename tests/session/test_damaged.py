@@ -27,7 +27,7 @@ from failing_fs import FailingFileSystem, as_port
 from prove.cancelling import cancelled_at
 from session_items import carried_out
 
-pytestmark = [pytest.mark.anyio, pytest.mark.no_cover]
+pytestmark = [pytest.mark.anyio, pytest.mark.not_measured]
 
 LARGE = "".join(f"row {n}\n" for n in range(2_000))
 

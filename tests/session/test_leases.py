@@ -23,7 +23,7 @@ from patience import HANGS_S
 from prove.cancelling import WAYS, backend_of, cancelled_at
 from session_items import tool_result, user_message
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_loops, pytest.mark.no_cover]
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops, pytest.mark.not_measured]
 
 Opener = Callable[[], SharedFileSystem]
 

@@ -23,7 +23,7 @@ from ctxfs.session.recovery import Recovery
 from ctxfs.storage.memory import MemoryStore
 from session_items import evicted, tool_result, user_message
 
-pytestmark = [pytest.mark.anyio, pytest.mark.no_cover]
+pytestmark = [pytest.mark.anyio, pytest.mark.not_measured]
 
 CONTENTS_OF_A_SESSION: list[Content] = [
     "plain\ntext\n",

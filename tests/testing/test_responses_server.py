@@ -12,7 +12,7 @@ from ctxfs.testing import Broken, Cut, Failure, ResponsesServer
 from ctxfs.testing.server import ServerTurn
 from patience import HANGS_S
 
-pytestmark = pytest.mark.no_cover
+pytestmark = pytest.mark.not_measured
 
 CALLS: Any = ["Reading.", ToolCall("Read", {"path": "p" * 60}), ToolCall("Read", {})]
 TOOLS: Any = [{"type": "function", "name": "Read", "parameters": {"type": "object"}, "strict": False}]

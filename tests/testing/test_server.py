@@ -11,7 +11,7 @@ from ctxfs.messages import AssistantMessage, ToolCall
 from ctxfs.testing import Broken, Failure, MessagesServer
 from prove.corruptions import CORRUPTIONS, corrupt, valid_body
 
-pytestmark = pytest.mark.no_cover
+pytestmark = pytest.mark.not_measured
 
 HEADERS = {"x-api-key": "test", "anthropic-version": "2023-06-01", "content-type": "application/json"}
 

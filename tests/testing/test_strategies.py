@@ -12,7 +12,7 @@ from hypothesis.errors import NoSuchExample
 from ctxfs.messages.messages import AssistantMessage, Message, ToolMessage
 from ctxfs.testing.strategies import transcripts
 
-pytestmark = pytest.mark.no_cover
+pytestmark = pytest.mark.not_measured
 
 Transcript = tuple[Message, ...]
 

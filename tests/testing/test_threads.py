@@ -13,7 +13,7 @@ from ctxfs.testing import Broken, Failure, MessagesServer
 from ctxfs.testing.threads import THREADS_BETA
 from patience import HANGS_S
 
-pytestmark = pytest.mark.no_cover
+pytestmark = pytest.mark.not_measured
 
 HEADERS = {"x-api-key": "k", "anthropic-version": "2023-06-01", "anthropic-beta": THREADS_BETA}
 USER = {"role": "user", "content": "q"}

@@ -376,7 +376,7 @@ async def trimmed(session: Session) -> ContextItem:
     return reply
 
 
-@pytest.mark.no_cover
+@pytest.mark.not_measured
 @pytest.mark.parametrize("which", ["undo", "reply", "arguments"])
 async def test_the_arguments_of_a_call_come_back(which: str) -> None:
     session = Session(pricing=FREE)

@@ -29,7 +29,7 @@ from ctxfs.tools.read import read_tool
 from failing_fs import FailingFileSystem, as_port
 from session_items import claimed_item, make_item, user_message
 
-pytestmark = [pytest.mark.anyio, pytest.mark.no_cover]
+pytestmark = [pytest.mark.anyio, pytest.mark.not_measured]
 
 TEXT = "a line of the log\n" * 20_000
 OLD = Path(__file__).parent / "session_0_1_0"

@@ -25,7 +25,7 @@ from ctxfs.session.timeline.bring_back import change_session
 from ctxfs.session.timeline.lives import Lives, Step
 from ctxfs.session.writer import SessionWriter
 
-pytestmark = pytest.mark.no_cover
+pytestmark = pytest.mark.not_measured
 
 ITEMS = 40
 

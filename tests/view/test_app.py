@@ -29,7 +29,7 @@ from patience import HANGS_S
 from view.served import serving
 from view_session import SESSION, make_session
 
-pytestmark = pytest.mark.no_cover
+pytestmark = pytest.mark.not_measured
 
 
 def get(address: str, **headers: str) -> httpx2.Response:

@@ -68,7 +68,7 @@ def test_what_is_hostile_stays_text(root: Path) -> None:
     assert "alert(1)&lt;/script&gt;" in page
 
 
-@pytest.mark.no_cover
+@pytest.mark.not_measured
 def test_no_part_of_a_secret_is_left(with_secrets: Path) -> None:
     assert SECRET[:20] in exported(with_secrets, "secrets")
     page = exported(
