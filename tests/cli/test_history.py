@@ -79,5 +79,5 @@ def test_show_and_diff_say_that_a_framework_owns_the_messages(ctxfs: Run, tmp_pa
     for arguments in (("show", "s"), ("show", "s", "--call", "2"), ("diff", "s", "1")):
         assert "not recorded: the messages: your framework, program or loop keeps them" in ctxfs(*arguments)
     assert "nothing that was sent has changed" not in ctxfs("diff", "s", "1")
-    assert "the last request, as counted here: " in ctxfs("explain", "s")
+    assert "the last request: " in ctxfs("explain", "s")
     assert run(["show", "s", "--request", "--root", str(tmp_path)]) == 2
