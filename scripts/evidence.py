@@ -125,7 +125,8 @@ class Measuring:
 
     def answer(self, recordings: Path) -> None:
         """Replay the recordings; the page of `ctxfs replay` must show what that prints."""
-        shown = on_a_terminal([sys.executable, "-m", "ctxfs", "replay", str(recordings)], os.environ)
+        unsized = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+        shown = on_a_terminal([sys.executable, "-m", "ctxfs", "replay", str(recordings)], unsized)
         printed = re.sub(r"(?ms)^project\n.*?(?=^How well a replay counts)", "", shown).rstrip()
         print(f"\n== {ANSWER_PAGE.name} ==\n\n{printed}\n", flush=True)
         page = ANSWER_PAGE.read_text()

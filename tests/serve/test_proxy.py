@@ -584,7 +584,7 @@ def test_a_signal_goes_to_the_command_and_the_proxy_dies_with_it(tmp_path: Path)
         (("--read-tool", "a b", "--", "true"), "cannot be a tool's name"),
         (("--repeats", "--preview-above-tokens", "0", "--", "true"), "--repeats has no effect with"),
         (("--root", __file__, "--", "true"), "test_proxy.py is not a directory, and sessions are kept in one"),
-        (("--root", f"{__file__}/sessions", "--", "true"), "test_proxy.py/sessions is not a directory, and sessions are kept in one"),
+        (("--root", f"{__file__}/sessions", "--", "true"), "test_proxy.py/sessions is not a directory, and sessions"),
         (("--store", "memory://x", "--", "true"), "leave out the directory"),
         (("--session", "a/b", "--", "true"), "a/b"),
     ],
