@@ -1,4 +1,5 @@
 """The figures of README and docs are the same wherever they stand, and so are those that a command prints beside them.
+Those that count what is in the code are compared with it.
 
 ``COMPARED`` says where what a command prints is compared with the pages, ``NOT_COMPARED`` which commands are not run
 for that, and why. The programs of a page are compared in tests/test_docs.py, the README's in tests/cli/test_pages.py,
@@ -15,7 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from ctxfs.cli.commands import COMMANDS, GROUPS
 from patience import HANGS_S
+from prove.crash_controls import CONTROLS as CRASH_CONTROLS
+from prove.endings import WAYS as ENDINGS
+from prove.fuzz_targets import TARGETS
+from prove.mutant_removals import CHECKSUMS, CLEANUP, CONTAINMENT, REMOVALS, SYNCS
+from prove.part_swaps import KINDS as SWAPS
+from prove.part_transcripts import POLICIES
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -86,7 +94,7 @@ def test_the_pictures_figures_stand_in_the_readme() -> None:
     assert f"{shown}, and what left its context](docs/images/demo.svg)" in README
 
 
-RESULT = re.compile(r"\$\d|\d ?[%×]|\d ms\b|\d times (?:as|its)\b|\btook [\d,]+ tokens")
+RESULT = re.compile(r"\$\d|\d ?[%×]|\d ms\b|\bmilliseconds\b|\d times (?:as|its)\b|\btook [\d,]+ tokens")
 """What was measured, or comes of a replay. Other sizes and counts of tokens are mostly settings and limits."""
 
 SETTINGS = re.compile(r"\$5 unless given")
@@ -110,6 +118,7 @@ COMPARED = {
     "benchmarks/bench_compression.py": "tests/test_figures.py",
     "benchmarks/bench_query.py": "tests/test_figures.py",
     "benchmarks/bench_ways.py": "tests/test_figures.py",
+    "benchmarks/bench_requests.py": "tests/test_figures.py",
 }
 """By the command: the test that compares what it prints with what stands beside it, or the program of `make check`."""
 
@@ -276,6 +285,20 @@ def test_what_recall_finds_is_what_its_page_says() -> None:
         assert f"\n| {named} | {float(found):.0f} % | {calls} | {tokens}" in shown
 
 
+@pytest.mark.service
+def test_what_a_query_asks_of_a_bucket_is_what_its_page_says() -> None:
+    """Within a tenth of a request, and a dollar: what a segment holds depends on how long ids and paths are."""
+    page = (ROOT / "docs" / "fleet-promises.md").read_text()
+    rows = re.findall(
+        r"(?m)^\| (\D+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| (\d+) \|$", printed_by("bench_requests.py")
+    )
+    assert len(rows) == 6
+    for way, *figures, dollars in rows:
+        (said,) = re.findall(rf"(?m)^\| {re.escape(way)} \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| (\d+) \|$", page)
+        assert [float(one) for one in said[:3]] == pytest.approx([float(one) for one in figures], abs=0.11), way
+        assert int(said[3]) == pytest.approx(int(dollars), abs=1), way
+
+
 def test_a_result_stands_beside_the_command_that_prints_it() -> None:
     """In its section or in the introduction of its page; or it says on which page it does."""
     alone = []
@@ -314,6 +337,82 @@ def test_the_summary_of_the_evidence_is_that_of_its_tables() -> None:
     costs = [float(row[0]) for row in (most, clearing, ours)]
     assert [float(others[n]) for n in (3, 4, 5)] == pytest.approx(costs, abs=0.0051)
     assert (unseen[1], unseen[2]) == (rows["eager-2k"][0], ours[0])
+
+
+def test_what_is_not_in_our_favour_is_in_the_tables() -> None:
+    """The sentences before them say the same, rounded."""
+    bad = " ".join(EVIDENCE.partition("## Not in our favour")[2].partition("\n## ")[0].split())
+    tables = EVIDENCE.partition("## A mechanical reader")[2].partition("## Billed sessions, replayed")[0]
+    rows = {cells[0].strip(): cells[1:] for row in re.findall(r"(?m)^\| (.*) \|$", tables) if (cells := row.split("|"))}
+    calls, cost = (float(cell) for cell in rows["ctxfs"][-2:])
+    said = re.search(r"cost ([\d.]+) of sending everything, for ([\d.]+) more calls", bad)
+    assert said
+    assert [float(one) for one in said.groups()] == pytest.approx([cost, calls], abs=0.051)
+    assert float(said[1]) == cost
+    said = re.search(r"Keep-recent of 1 costs ([\d.]+) times .*? 24,000 tokens costs ([\d.]+)\.", bad)
+    assert said
+    small = rows["ctxfs, a window of 24k tokens"]
+    costs = [float(row[-1]) for row in (rows["ctxfs, keep-recent of 1"], small)]
+    assert [float(one) for one in said.groups()] == pytest.approx(costs, abs=0.0051)
+    said = re.search(r"(\d+) of 100 look-ups are lost .*? (\d+) of 100 joins", bad)
+    assert said
+    assert [100 - int(one) for one in said.groups()] == [int(small[1]), int(small[3])]
+    kept = re.findall(r"(?m)^\| a summary that keeps nothing \| (\d+ of \d+) \|", tables)
+    said = re.search(r"(\d+ of \d+) canaries of the kit are in the request, and (\d+ of \d+) things", bad)
+    assert said
+    assert list(said.groups()) == kept
+
+
+def test_why_replay_and_economics_differ_says_the_figures_of_both() -> None:
+    page = (ROOT / "docs" / "replay.md").read_text()
+    said = re.search(
+        r"same 50 sessions save (\d+) % there, and those of Claude Code (\d+) %, where the dollars say (\d+) % and "
+        r"(\d+) %",
+        " ".join(page.split()),
+    )
+    assert said is not None
+    inputs = [100 * (1 - cost_of(row)) for row in ("50 billed sessions", "… Claude Code")]
+    bills = re.findall(r"(?m)^Claude Code,.*? \$([\d.]+) +\$([\d.]+) ", page)
+    paid, less = (sum(float(row[n]) for row in bills) for n in (0, 1))
+    (whole,) = re.findall(r"would have been \$[\d.]+ \((\d+)%\nless\)", page)
+    assert [int(one) for one in said.groups()[:2]] == pytest.approx(inputs, abs=NOISE_POINTS)
+    assert said[3] == whole
+    assert int(said[4]) == pytest.approx(100 * (1 - less / paid), abs=NOISE_POINTS)
+
+
+def test_the_counts_of_what_is_in_the_code_are_those_of_the_code() -> None:
+    def page(*parts: str) -> str:
+        return " ".join(ROOT.joinpath(*parts).read_text().split())
+
+    proof = page("docs", "proof.md")
+    groups = (SYNCS, CHECKSUMS, CONTAINMENT, CLEANUP)
+    guards = re.search(
+        r"names (\d+) guards: (\d+) syncs, (\d+) checks of checksums and order, (\d+) checks of names, owners, links, "
+        r"locks and bounds, (\d+) of what a clean-up may remove",
+        proof,
+    )
+    assert guards is not None
+    assert [int(one) for one in guards.groups()] == [len(REMOVALS), *map(len, groups)]
+    words = {6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten"}
+    assert f"programs in each of {words[len(ENDINGS)]} ways" in proof
+    assert f"{words[len(CRASH_CONTROLS)].capitalize()} ways to break the code are detected" in proof
+    assert f"inputs to each of {len(TARGETS)} readers" in proof
+    assert f"| {len(SWAPS)} kinds, " in proof
+    assert f"sessions under {len(POLICIES)} policies" in proof
+    changelog = page("CHANGELOG.md")
+    assert f"**{len(COMMANDS)} commands in {words[len(GROUPS)]} groups**" in changelog
+    (demo,) = re.findall(r"an agent mends a bug for (\$[\d.]+ instead of \$[\d.]+)", README)
+    assert f"The demo says {demo}" in changelog
+
+
+def test_the_packages_that_an_install_needs_are_those_of_the_project() -> None:
+    page = " ".join((ROOT / "docs" / "platforms.md").read_text().split())
+    said = re.search(r"alone needs seven packages: (.*?), and before Python 3\.14 (.*?)\. It talks", page)
+    assert said is not None
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    names = [re.split(r"[>;]", one)[0] for one in needed]
+    assert len(names) == 7 + 1
+    assert sorted([*re.split(r", | and ", said[1]), said[2]]) == sorted(names)
 
 
 REFERENCES = frozenset({"frameworks.md", "public-names.md"})
