@@ -6,6 +6,8 @@ for that, and why. The programs of a page are compared in tests/test_docs.py, th
 and the size of the wheel in tests/test_packaging.py.
 """
 
+import ast
+import json
 import os
 import re
 import subprocess
@@ -16,7 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from ctxfs import History
 from ctxfs.cli.commands import COMMANDS, GROUPS
+from ctxfs.messages.tokens import tiktoken_counter
+from ctxfs.storage import Store
 from patience import HANGS_S
 from prove.crash_controls import CONTROLS as CRASH_CONTROLS
 from prove.endings import WAYS as ENDINGS
@@ -393,16 +398,36 @@ def test_the_counts_of_what_is_in_the_code_are_those_of_the_code() -> None:
     )
     assert guards is not None
     assert [int(one) for one in guards.groups()] == [len(REMOVALS), *map(len, groups)]
-    words = {6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten"}
+    words = {6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten", 13: "thirteen"}
     assert f"programs in each of {words[len(ENDINGS)]} ways" in proof
     assert f"{words[len(CRASH_CONTROLS)].capitalize()} ways to break the code are detected" in proof
     assert f"inputs to each of {len(TARGETS)} readers" in proof
     assert f"| {len(SWAPS)} kinds, " in proof
     assert f"sessions under {len(POLICIES)} policies" in proof
+    written = {
+        function.name
+        for part in ast.walk(ast.parse((ROOT / "examples" / "own_store.py").read_text()))
+        if isinstance(part, ast.ClassDef)
+        for function in part.body
+        if isinstance(function, ast.FunctionDef)
+    }
+    methods = [name for name in written & vars(Store).keys() if not name.startswith("_")]
+    assert f"write its {words[len(methods)]} methods" in page("docs", "own-store.md")
     changelog = page("CHANGELOG.md")
+    assert f"{words[len(methods)]} methods over names and bytes" in changelog
     assert f"**{len(COMMANDS)} commands in {words[len(GROUPS)]} groups**" in changelog
     (demo,) = re.findall(r"an agent mends a bug for (\$[\d.]+ instead of \$[\d.]+)", README)
     assert f"The demo says {demo}" in changelog
+
+
+def test_what_the_recall_tools_cost_each_request_is_what_their_page_says(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "recall.md").read_text()
+    named = re.findall(r"(?m)^\| `(\w+)` \|", page)
+    with History("session", root_path=tmp_path, recall=True) as history:
+        shown = {tool.schema.name: json.dumps(tool.schema.for_messages()) for tool in history.tools}
+    (tokens,) = re.findall(r"about ([\d,]+) for all six", page)
+    assert len(named) == 6
+    assert int(tokens.replace(",", "")) == round(sum(tiktoken_counter().count(shown[name]) for name in named), -2)
 
 
 def test_the_packages_that_an_install_needs_are_those_of_the_project() -> None:
