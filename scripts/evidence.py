@@ -34,6 +34,8 @@ CASES = "compactbench==0.1.0"
 TOLERANCE = 0.01
 """By what part of it a number may differ."""
 
+HIDDEN_ROW = re.compile(r"(?m)^\| `([\w-]+)`.*? \| ([\d.]+) \| ([\d.]+) % \|$")
+"""Policy, cost and share, in that page's table of what is hidden later."""
 _ROW = re.compile(r"(?m)^\|.*\|$")
 _NUMBER = re.compile(r"[+-]?[\d,]*\.?\d+")
 
@@ -103,6 +105,18 @@ def written(title: str, page: str, printed: str) -> str:
     return page.replace(section, new)
 
 
+def hidden_differences(page: str, printed: str) -> list[str]:
+    """Where the table of what policies hide later does not say what the replay printed."""
+    measured = rows_in(printed)
+    wrong = []
+    for name, *said in re.findall(HIDDEN_ROW, page):
+        cells = cells_of(measured[name])
+        found = [cells[1], cells[-1].rstrip("%")]
+        if not all(map(is_same, said, found)):
+            wrong.append(f"{ANSWER_PAGE.name}: {name} costs and hides {said}; measured: {found}")
+    return wrong
+
+
 class Measuring:
     """Runs the commands of sections, and gathers what is wrong."""
 
@@ -135,6 +149,16 @@ class Measuring:
             ANSWER_PAGE.write_text(page.replace(block, printed))
         elif not is_same(" ".join(block.split()), " ".join(printed.split())):
             self.wrong.append(f"{ANSWER_PAGE.name} does not show what `ctxfs replay` prints")
+
+    def hidden(self, recordings: Sequence[Path]) -> None:
+        """Replay the transcripts; the page's table of what is hidden later must say what that prints."""
+        page = ANSWER_PAGE.read_text()
+        policies = [option for name, *_ in re.findall(HIDDEN_ROW, page) for option in ("--policy", name)]
+        options = ["--tokens", "chars4", "--rates", "0.1,1.25,5", "--markdown", *policies]
+        command: list[str | Path] = [sys.executable, "-m", "ctxfs", "replay", *recordings, *options]
+        done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+        print(f"\n== {ANSWER_PAGE.name}, what is hidden later ==\n\n{done.stdout}", flush=True)
+        self.wrong += hidden_differences(page, done.stdout)
 
 
 def uv_program() -> str | None:
@@ -188,6 +212,8 @@ def main() -> int:
         replay: list[str | Path] = [sys.executable, "-m", "ctxfs", "replay", billed]
         measuring.section("Billed sessions, replayed", [*replay, "--policies", "--markdown"])
         measuring.answer(billed)
+        if not given.short:
+            measuring.hidden(sorted(billed.parent.glob("*.json")))
     else:
         # As pytest prints it, so that CI lists it: whether there are recordings depends on the machine.
         print(f"SKIPPED [1] scripts/evidence.py: NOT TESTED: no {billed}; set CTXFS_TRACES to a folder of recordings")
