@@ -52,3 +52,19 @@ def test_every_section_that_is_measured_is_on_the_page() -> None:
     page = evidence.PAGE.read_text()
     for title in ("First sight", "A mechanical reader", "Billed sessions, replayed", "A public kit for compaction"):
         assert len(evidence.rows_in(evidence.section_of(page, title))) > 1
+
+
+def test_what_is_hidden_later_is_compared_by_cost_and_share() -> None:
+    page = "| `eager-1k` | 0.822 | 6.5 % |\n| `none` (never) | 1.000 | 0.0 % |\n"
+    printed = (
+        "| policy | cost | mean | hidden |\n| --- | ---: | ---: | ---: |\n"
+        "| eager-1k | 0.822 | 0.845 | 6.5% |\n| none | 1.000 | 1.000 | 0.0% |\n"
+    )
+    assert evidence.hidden_differences(page, printed) == []
+    for now in (
+        "| eager-1k | 0.822 | 0.845 | 7.5% |",
+        "| eager-1k | 0.722 | 0.845 | 6.5% |",
+        "| eager-2k | 1 | 1 | 1% |",
+    ):
+        (wrong,) = evidence.hidden_differences(page, printed.replace("| eager-1k | 0.822 | 0.845 | 6.5% |", now))
+        assert "eager-1k" in wrong
