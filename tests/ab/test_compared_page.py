@@ -30,11 +30,11 @@ def test_a_comparison_is_shown_from_its_file(tmp_path: Path) -> None:
     assert page.name == "tasks.results.jsonl"
     assert page.sentences[0].startswith("default solved 1 of 2, none 2; ")
     assert ("solved", ["2", "1"]) in page.rows
-    assert [(one.task, one.arm) for one in page.sessions] == [
-        ("name", "none"),
-        ("name", "default"),
-        ("port", "none"),
-        ("port", "default"),
+    assert page.noughts[:3] == ["ended by time", "ended by their budget", "crashed"]
+    assert not {name for name, _ in page.rows} & set(page.noughts)
+    assert [[(one.task, one.arm) for one in pair] for pair in page.tasks] == [
+        [("name", "none"), ("name", "default")],
+        [("port", "none"), ("port", "default")],
     ]
     assert not [note for note in page.notes if "not played" in note]
     with pytest.raises(ReplayFormatError, match="no comparison 1: 1 were given"):
@@ -44,14 +44,15 @@ def test_a_comparison_is_shown_from_its_file(tmp_path: Path) -> None:
 def test_a_comparison_that_goes_on_is_shown_as_far_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "r.jsonl"
     with Results(file, HEADER) as results:
-        assert anyio.run(ComparedFiles([file]).page, 0).sessions == []
+        begun = anyio.run(ComparedFiles([file]).page, 0)
+        assert (begun.tasks, [name for name, _ in begun.rows]) == ([], ["sessions", "solved"])
         results.sent(SessionKey("port", 0, "none"), 1, 0.5)
         results.ended(SessionResult(task="port", repeat=0, arm="none", outcome="solved"))
         with file.open("ab") as half:
             half.write(b'{"kind":"session","ta')
         page = anyio.run(ComparedFiles([file]).page, 0)
     assert page.comparison.spent_usd == 0.5
-    assert [one.arm for one in page.sessions] == ["none"]
+    assert [[one.arm for one in pair] for pair in page.tasks] == [["none"]]
     assert "1 session not played" in " ".join(page.notes)
 
 

@@ -89,6 +89,9 @@ def test_a_comparison_of_arms_on_the_page_is_accessible(browser: Browser, tmp_pa
     with serving(tmp_path, comparisons=[file]) as url, watched(browser, url) as page:
         page.goto(f"{url}comparison/0")
         fits_and_is_accessible(page)
+        page.set_viewport_size({"width": 800, "height": 900})
+        fits = "[...document.querySelectorAll('.scroll')].every((one) => one.scrollWidth <= one.clientWidth)"
+        assert page.evaluate(fits), "the last columns would be out of sight"
         page.get_by_role("link", name="ctxfs", exact=True).click()
         page.get_by_role("link", name="tasks.results.jsonl").click()
         expect(page.get_by_role("heading", level=1)).to_contain_text("comparison of arms")
@@ -128,6 +131,16 @@ def test_an_exported_page_is_accessible(browser: Browser, root: Path) -> None:
         page.locator("#chart-context canvas").wait_for()
         page.locator("#item-call_003 summary").click()
         fits_and_is_accessible(page)
+
+
+def test_a_question_that_is_cut_leaves_room_for_its_sessions_id(browser: Browser, root: Path) -> None:
+    with serving(root) as url, watched(browser, url, viewport={"width": 800, "height": 900}) as page:
+        page.goto(url)
+        cell = page.locator(".one-line th", has_text=SESSION).bounding_box()
+        session_id = page.locator(".one-line th small", has_text=SESSION).bounding_box()
+        assert cell is not None
+        assert session_id is not None
+        assert session_id["x"] + session_id["width"] <= cell["x"] + cell["width"]
 
 
 def test_the_strip_chooses_the_part_that_the_charts_show(browser: Browser, root: Path) -> None:

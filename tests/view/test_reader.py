@@ -110,7 +110,9 @@ def test_words_and_lines_are_explained_where_they_stand(browser: Browser, url: s
         drawn(page)
         expect(page.locator("#facts dfn")).to_have_text(["Evicted", "Read back", "Without eviction"])
         dashed = page.locator(".legend span", has=page.locator("i.dashed"))
-        expect(dashed).to_have_text(["window 36k", "without eviction, estimated"])
+        expect(dashed).to_have_text(
+            ["window 36k", "without eviction, estimated", "it would not have fitted from call 14 on"]
+        )
         expect(page.locator("#facts dl")).to_contain_text("would not have fitted from call 14 on")
         page.goto(f"{url}session/hostile")  # which would have fitted its window: so it says what that would have cost
         expect(page.locator("#facts dl")).to_contain_text("Without eviction")

@@ -204,11 +204,14 @@ def test_shadow_runs_that_differ_are_shown_side_by_side() -> None:
         original="a", again="b", rewritten="a", is_noise=True, differs=False, reads_back=False, tools=("t",), age=1
     )
     other = replace(same, rewritten="Read {}", is_noise=False, differs=True, reads_back=True)
-    runs = (ShadowRun(after_call=3, found=same), ShadowRun(after_call=7, found=other))
+    runs = (
+        *(ShadowRun(after_call=3, found=same), ShadowRun(after_call=7, found=other)),
+        ShadowRun(after_call=0, found=other),
+    )
     (found,) = findings(Activity(shadow_runs=runs), window_tokens=None, recovery=Recovery())
     assert (found.level, found.title) == (
         "note",
-        "The model did something else in 1 of 2 shadow runs, and in 1 without any rewriting",
+        "The model did something else in 2 of 3 shadow runs, and in 1 without any rewriting",
     )
     assert found.beside == runs[1:]
     page = Pages().render(
@@ -219,6 +222,7 @@ def test_shadow_runs_that_differ_are_shown_side_by_side() -> None:
     )
     assert "<td><pre>a</pre></td><td><pre>b</pre></td><td><pre>Read {}</pre></td>" in page
     assert "call 7</a>" in page
+    assert "call 0" not in page, "a history may record no calls"
 
 
 def test_titles_that_begin_alike_are_shown_from_where_they_differ() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from anyio import to_thread
@@ -37,15 +38,25 @@ class ComparedPage:
 
     @property
     def rows(self) -> Sequence[tuple[str, Sequence[str]]]:
-        """Each figure, and its value in each arm."""
+        """Each figure, and its value in each arm; without those in ``noughts``."""
         figures = self.comparison.figures
-        return [(name.strip(), [shown(one, field) for one in figures]) for name, field in ROWS]
+        return [(name.strip(), [shown(one, field) for one in figures]) for name, field in ROWS if not self._is_0(field)]
 
     @property
-    def sessions(self) -> Sequence[SessionResult]:
-        """The sessions that ended: those of a task beside each other."""
+    def noughts(self) -> Sequence[str]:
+        """The figures that are 0 in every arm: one line says so."""
+        return [name.strip() for name, field in ROWS if self._is_0(field)]
+
+    @property
+    def tasks(self) -> Sequence[Sequence[SessionResult]]:
+        """The sessions that ended, by task and repeat: those of a pair beside each other."""
         arms = self.comparison.arms
-        return sorted(self.comparison.sessions, key=lambda one: (one.task, one.repeat, arms.index(one.arm)))
+        ordered = sorted(self.comparison.sessions, key=lambda one: (one.task, one.repeat, arms.index(one.arm)))
+        return [list(pair) for _, pair in groupby(ordered, key=lambda one: (one.task, one.repeat))]
+
+    def _is_0(self, field: str) -> bool:
+        """Whether it is 0 in every arm. How many were played and solved is what the table is for: not these."""
+        return field not in ("sessions", "solved") and all(getattr(one, field) == 0 for one in self.comparison.figures)
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,28 +279,16 @@ window.ctxfsCharts = (() => {
     }, [data.calls, data.calls.map(() => 0)]);
   }
 
-  // Where the line without eviction ends, since there would have been no such call.
+  // Where the line without eviction ends, since there would have been no such call: the legend says it, since bars are here.
   function tooLong(made) {
     const call = data.too_long_from, { ctx, bbox } = made;
     if (!call || call < made.scales.x.min || call > made.scales.x.max) return;
     const x = Math.round(made.valToPos(call - 0.5, "x", true));
-    const labels = ["without eviction: would not have fitted from here on", "would not have fitted"];
     ctx.save();
     ctx.strokeStyle = ctx.fillStyle = colour("--bad");
     ctx.lineWidth = devicePixelRatio;
     ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
     ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); ctx.stroke();
-    ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-    const wide = (label) => ctx.measureText(label).width + 6 * devicePixelRatio;
-    const hasRoomRight = (label) => x + wide(label) < bbox.left + bbox.width;
-    const shown = labels.find((label) => hasRoomRight(label) || x - wide(label) > bbox.left) || labels[1];
-    ctx.textAlign = hasRoomRight(shown) ? "left" : "right";
-    const place = x + (ctx.textAlign === "left" ? 5 : -5) * devicePixelRatio, width = ctx.measureText(shown).width;
-    ctx.save();
-    ctx.fillStyle = colour("--page"); ctx.globalAlpha = 0.85;
-    ctx.fillRect(ctx.textAlign === "left" ? place - 2 : place - width - 2, bbox.top + 2 * devicePixelRatio, width + 4, 14 * devicePixelRatio);
-    ctx.restore();
-    ctx.fillText(shown, place, bbox.top + 13 * devicePixelRatio);
     ctx.restore();
   }
 
@@ -321,7 +309,8 @@ window.ctxfsCharts = (() => {
       const paid = Math.max(...data.bills.usd), most = has ? Math.max(...data.without) : 0, top = Math.min(Math.max(paid, most), 3 * paid || most);
       if (has) {
         const beyond = most > top ? ` (up to ${dollars(most)}, above this chart)` : "";
-        legend(figure, [{ label: "paid", colour: "--c-written" }, { ...WITHOUT, label: WITHOUT.label + beyond }]);
+        const ended = data.too_long_from ? [{ label: `it would not have fitted from call ${whole.format(data.too_long_from)} on`, colour: "--bad", dashed: true }] : [];
+        legend(figure, [{ label: "paid", colour: "--c-written" }, { ...WITHOUT, label: WITHOUT.label + beyond }, ...ended]);
       }
       plot(figure, {
         series: [{}, ...series], axes: axes((n) => (n ? `$${Number(n.toPrecision(3))}` : "0")),
