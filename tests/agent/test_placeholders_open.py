@@ -392,6 +392,7 @@ async def test_tools_that_are_set_after_a_session_was_resumed_count_for_what_is_
     assert all(Path(call[1]["path"]).is_absolute() is theirs for call in found)
 
 
+@pytest.mark.both_loops
 @pytest.mark.parametrize("steps", range(8))
 @pytest.mark.parametrize("doing", ["opens", "adds"])
 async def test_tools_that_are_set_while_another_task_is_in_the_middle_of_a_call_count_for_what_is_there(

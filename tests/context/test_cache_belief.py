@@ -82,3 +82,17 @@ async def test_before_what_came_back_the_cache_is_warm(tmp_path: Path) -> None:
             assert first <= ledger.total_tokens - ledger.new_tokens < ledger.total_tokens
             assert ledger.spent == spent
             await context.add({"role": "user", "content": "and"}, {"role": "assistant", "content": "so"})
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_a_bill_is_believed_when_the_tools_are_others_before_it_is_recorded(
+    durable: bool, tmp_path: Path
+) -> None:
+    async with context_in(tmp_path) as context:
+        await context.add({"role": "user", "content": "why? " * 10_000})
+        await context.messages()
+        await context.add({"role": "assistant", "content": "so"}, usage=Usage(input_tokens=12_500), durable=durable)
+        assert ledger_of(context).new_tokens == ledger_of(context).total_tokens
+        context.tools = [{"name": "log"}]
+        await context.add({"role": "user", "content": "and"}, durable=False)
+        assert ledger_of(context).new_tokens == ledger_of(context).total_tokens

@@ -74,6 +74,10 @@ class Pending:
         """Note a model call, which produced the last added item; a call for a summary produced none."""
         self.beside.setdefault(next(reversed(self.items), ""), []).append(call)
 
+    def call_for(self, item_id: str) -> CallMade | None:
+        """The model call that produced an item; None: none is known."""
+        return next((record for record in self.beside.get(item_id, ()) if isinstance(record, CallMade)), None)
+
     def sent(self, request: Sequence[ToolsDefined | RequestSent]) -> None:
         """Note that all items were sent, although some are not durable: ``request`` is recorded after the last one."""
         defined = {record.sha256 for record in self._noted() if isinstance(record, ToolsDefined)}

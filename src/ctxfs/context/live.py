@@ -172,6 +172,9 @@ class LiveTranscript:
         await self.take_in(counted(await self.fs.items(), counter), counter)
         self.transcript.move(pending.removed)
         for item in pending.items.values():
+            call = pending.call_for(item.id)
+            if call is not None:
+                self.transcript.billed(call.usage)
             self.transcript.enter(recorded_entry(item, self.known, self.rules))
             if item.id in pending.eager:
                 self._hold_named(pending.eager[item.id])

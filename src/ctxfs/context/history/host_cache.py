@@ -46,9 +46,8 @@ def mark_of(messages: Sequence[Any], key: str = "cache_control") -> Any:
         message = to_plain(given)
         content = message.get("content")
         blocks: Iterable[Any] = () if content is None or isinstance(content, str) else content
-        for part in reversed(
-            [message, *map(to_plain, blocks)]
-        ):  # of a message, the last block with a mark, else its own
+        # Of a message, the last block with a mark, else its own.
+        for part in reversed([message, *map(to_plain, blocks)]):
             if isinstance(part, Mapping) and part.get(key):
                 return part[key]
     return None
