@@ -96,3 +96,20 @@ async def test_a_bill_is_believed_when_the_tools_are_others_before_it_is_recorde
         context.tools = [{"name": "log"}]
         await context.add({"role": "user", "content": "and"}, durable=False)
         assert ledger_of(context).new_tokens == ledger_of(context).total_tokens
+
+
+async def test_a_context_whose_tools_are_others_knows_what_left_before(tmp_path: Path) -> None:
+    def known() -> tuple[int, bool, int]:
+        ledger = ledger_of(context)
+        return ledger.gone_tokens, ledger.reply_is_last, ledger.total_tokens - ledger.new_tokens
+
+    async with context_in(tmp_path) as context:
+        await with_old_result(context, usage=Usage(input_tokens=65_010))
+        await context.messages()
+        await context.add({"role": "assistant", "content": "so"})
+        before = known()
+        assert before[0] > 0
+        assert before[1]
+        context.tools = [{"name": "log"}]
+        await context.record()
+        assert known() == before

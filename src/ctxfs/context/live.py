@@ -170,7 +170,8 @@ class LiveTranscript:
         pending.settle(self.fs.state)
         self.pending = pending
         await self.take_in(counted(await self.fs.items(), counter), counter)
-        self.transcript.move(pending.removed)
+        if pending.removed:  # without any, the planner is not to forget what left before
+            self.transcript.move(pending.removed)
         for item in pending.items.values():
             call = pending.call_for(item.id)
             if call is not None:
