@@ -565,3 +565,15 @@ async def test_the_git_server_is_wrapped(tmp_path: Path, installed: Path) -> Non
         assert shown.startswith("[Output stored in full: git_show")
         found = text_of(await called(session, "context_grep", ref="git_show", pattern="4321: committed"))
         assert "4321: committed" in found
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("arguments", [["--claude-code"], ["wrap", "--", "cat"]], ids=["plug-in", "wrap"])
+def test_a_process_without_standard_input_is_refused(arguments: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ctxfs", "mcp", *arguments]
+    environment = {**os.environ, "CTXFS_ROOT": str(tmp_path)}
+    closed = ["sh", "-c", 'exec "$@" <&-', "sh", *command]
+    ran = subprocess.run(closed, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "this process has none" in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -237,3 +237,6 @@ def test_titles_that_begin_alike_are_shown_from_where_they_differ() -> None:
     }
     assert narrow_titles([same, f"{same} again"]) == {same: "In th… test", f"{same} again": "In th… test again"}
     assert narrow_titles([f"{same} 1 fails", f"{same} 10 fails"])[f"{same} 1 fails"] == "In th… 1 fails"
+    path = "/repository/of/the/tariff/service/tests/"
+    assert narrow_titles([f"{path}one", f"{path}two"])[f"{path}one"] == "/repo… rvice/tests/one"
+    assert narrow_titles([path, f"{path}two"])[path] == "/repo… rvice/tests/"

@@ -72,9 +72,12 @@ def mcp(
 def tell_a_person(how: str = "Write this command into the configuration of one, which starts it itself") -> None:
     """Say what this is for, if it was started in a terminal: it would wait for ever, and say nothing.
 
-    ``how``: how a client comes to start it. To be called once nothing is refused any more.
+    ``how``: how a client comes to start it. To be called once nothing else is refused any more. Raises ``ConfigError``
+    if there is no standard input.
     """
-    if sys.stdin is not None and sys.stdin.isatty():  # a process without a console has none
+    if sys.stdin is None:
+        raise ConfigError(f"an MCP client speaks over standard input, and this process has none. {how}")
+    if sys.stdin.isatty():
         to_stderr(
             f"ctxfs: this waits for an MCP client, which speaks over standard input and output. {how}. Ctrl-C ends it"
         )

@@ -29,7 +29,8 @@ def narrow_titles(titles: Iterable[str]) -> Mapping[str, str]:
     for number, title in enumerate(ordered):
         beside = [*ordered[max(number - 1, 0) : number], *ordered[number + 1 : number + 2]]
         shared = max((len(commonprefix([title, other])) for other in beside), default=0)  # noqa: RUF071 - of characters
-        differs = title.rfind(" ", 0, shared) + 1
+        least = max(0, shared - _SHARED_CHARS // 2)  # a word may be longer than there is room
+        differs = title.rfind(" ", least, shared) + 1 or least
         shown[title] = title if shared < _SHARED_CHARS else f"{title[:5].rstrip()}… {title[differs:]}"
     return shown
 
