@@ -92,7 +92,8 @@ def _is_again(item: pytest.Item) -> bool:
     if item.get_closest_marker("hypothesis"):
         return True
     on_both = item.get_closest_marker("both_loops") or not ON_BOTH_LOOPS.isdisjoint(item.path.parts)
-    return not on_both and item.callspec.params.get("anyio_backend") == "trio"
+    callspec = getattr(item, "callspec", None)  # of tests with parameters alone
+    return not on_both and callspec is not None and callspec.params.get("anyio_backend") == "trio"
 
 
 @pytest.hookimpl(trylast=True)

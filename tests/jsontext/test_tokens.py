@@ -25,3 +25,7 @@ def test_a_value_is_laid_out_as_the_standard_library_does_it(value: Any, ascii_o
 @pytest.mark.parametrize("text", ["0.1000000000000000055", "1e400", '{\n "a": 1,\n "a": 1.0\n}', ""])
 def test_what_a_parser_would_change_stays(text: str) -> None:
     assert indented(text) == text
+
+
+def test_containers_and_escapes() -> None:
+    assert indented('{"a":[],"b":{},"c":["\\u00e9"]}') == '{\n "a": [],\n "b": {},\n "c": [\n  "é"\n ]\n}'

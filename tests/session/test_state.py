@@ -271,3 +271,19 @@ def test_who_may_go_on_with_a_session(records: list[Record], context: bool, hist
         else:
             with pytest.raises(ConfigError, match="needs another session_id"):
                 check_owner("s", state, owner)
+
+
+def test_an_item_in_a_new_form_has_the_placeholder_that_was_recorded_with_it() -> None:
+    item = make_item("call_1", ToolMessage("call_1", "bash", "printed"))
+    shorter = Replaced(
+        item_id="call_1",
+        content="a preview",
+        token_count=50,
+        path="call_1.json",
+        destroyed=False,
+        reason="preview",
+        placeholder=PLACEHOLDER,
+        placeholder_tokens=5,
+    )
+    state = fold(SessionState(), [ItemAdded(item=item), shorter])
+    assert (state.items["call_1"].placeholder, state.items["call_1"].placeholder_tokens) == (PLACEHOLDER, 5)

@@ -11,7 +11,7 @@ from ctxfs.messages.rates import Rates
 from ctxfs.session.records import CallMade, EvictionSet
 from ctxfs.session.timeline.calls import Call
 from ctxfs.session.timeline.costs import Account, Departure
-from ctxfs.session.timeline.effect import effect, known_window
+from ctxfs.session.timeline.effect import effect, known_window, recorded_parameters
 
 RATES = EvictionSet(rates=Rates(read=0.1, write=1.25, output=5.0).to_mapping(), window_tokens=10_000)
 
@@ -84,3 +84,9 @@ def test_a_window_is_known_as_recorded_or_by_the_model() -> None:
     assert known_window(None, "claude-sonnet-4-5") == known_window(EvictionSet(), "claude-sonnet-4-5") == 183_616
     assert known_window(None, "mine") is None
     assert known_window(None, "") is None
+
+
+def test_numbers_of_another_version_are_refused_as_such() -> None:
+    assert recorded_parameters(EvictionSet()) is None
+    with pytest.raises(ConfigError, match="another version of ctxfs recorded this session"):
+        recorded_parameters(EvictionSet(parameters={"horizon": 3}))

@@ -286,6 +286,7 @@ def test_in_a_history_of_a_framework_the_decisions_are_known_and_the_messages_ar
     request = timeline.request(2)
     assert request.items == ()
     assert "your framework, program or loop keeps them" in request.not_recorded[0]
+    assert timeline.request().not_recorded == request.not_recorded[:1]
     assert timeline.history("c1") == (left,)
     assert timeline.history("c2") == ()
     assert account([decided]).is_elsewhere

@@ -10,7 +10,17 @@ from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ContentRange, ItemType
 from ctxfs.messages.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from ctxfs.messages.models.prices import Prices
-from ctxfs.session.records import CallMade, Decided, EvictionSet, ItemAdded, Record, Removed, Replaced, Restored
+from ctxfs.session.records import (
+    CallMade,
+    Decided,
+    EvictionSet,
+    ItemAdded,
+    Record,
+    Removed,
+    Replaced,
+    Restored,
+    Shadowed,
+)
 from ctxfs.view.activity import Activity, EventKind, Part
 from ctxfs.view.activity_builder import ActivityBuilder
 from session_items import make_item, stored_record
@@ -253,3 +263,18 @@ def test_arguments_leave_and_come_back_one_by_one_or_with_their_reply() -> None:
 
 def test_what_is_back_is_no_item_if_the_record_of_its_content_is_damaged() -> None:
     assert told(asked(1), replace(result(1, 900), returned=True)).items.keys() == {"msg_1"}
+
+
+def test_a_shadow_run_stands_after_the_call_that_was_recorded_before_it() -> None:
+    run = Shadowed(
+        original="a {}",
+        again="a {}",
+        rewritten="b {}",
+        is_noise=False,
+        differs=True,
+        reads_back=False,
+        tools=("a",),
+        age=2,
+    )
+    (told_run,) = told(*BEGINNING, bill(10, 20), run).shadow_runs
+    assert (told_run.after_call, told_run.found) == (2, run)
