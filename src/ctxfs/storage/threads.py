@@ -135,9 +135,6 @@ async def _safely(
 
 
 def _is_leaving() -> bool:
-    """Whether the task was cancelled, and cleans up: the running one, or the one that waits for its work."""
-    if _is_safe():
-        return _leaving.get()
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -227,17 +224,10 @@ async def result_of(func: Callable[[], T], *, waits: bool = False) -> T:
     work, cancelled = await _ended_thread(func, threads=_number(waits=waits))
     if isinstance(cancelled, KeyboardInterrupt | SystemExit):
         raise cancelled
-    if cancelled is not None:
-        _cancel_again()
-    return work.result()
-
-
-def _cancel_again() -> None:
-    """Deliver a cancellation that has arrived at the task's next checkpoint."""
-    task = asyncio.current_task()
-    if task is not None:
-        task.uncancel()  # it is the same one, not a second: asyncio.timeout counts them
+    if cancelled is not None and (task := asyncio.current_task()) is not None:
+        task.uncancel()  # the same cancellation again, not a second one: asyncio.timeout counts them
         task.cancel()
+    return work.result()
 
 
 async def answer_of(func: Callable[[], T], *, returned: bool = False, patient: bool = True) -> T:
@@ -258,7 +248,7 @@ async def answer_of(func: Callable[[], T], *, returned: bool = False, patient: b
     if left is None:
         await checkpoint_if_cancelled()
         left = asyncio.get_running_loop().create_future()
-    if not patient and _is_leaving():
+    if not patient and (_leaving.get() if _is_safe() else _is_leaving()):
         _wake(left)
     work = _begun(func, threads=WAITING_THREADS)
     cancelled = await _until_done(work, left, leave_s=LEAVE_S)
@@ -275,7 +265,9 @@ async def answer_of(func: Callable[[], T], *, returned: bool = False, patient: b
         raise StillRunning(work, cancelled)  # an interrupt cannot be delivered later: the result is as if it came late
     if not returned or work.exception() is not None:
         raise cancelled from work.exception()
-    _cancel_again()
+    if (task := asyncio.current_task()) is not None:
+        task.uncancel()  # see result_of
+        task.cancel()
     return work.result()
 
 
@@ -385,8 +377,7 @@ def _limiter(*, waits: bool) -> anyio.CapacityLimiter | None:
     try:
         return _waiting.get()
     except LookupError:
-        limiter = anyio.CapacityLimiter(WAITING_THREADS)
-        _waiting.set(limiter)
+        _waiting.set(limiter := anyio.CapacityLimiter(WAITING_THREADS))
         return limiter
 
 
@@ -542,7 +533,8 @@ async def _ended(waits_for: "Sequence[asyncio.Future[Any]]") -> None:
     waiter = loop.create_future()
 
     def wake(_: "asyncio.Future[Any]") -> None:
-        _wake(waiter)
+        if not waiter.done():
+            waiter.set_result(None)
 
     for one in waits_for:
         one.add_done_callback(wake)
