@@ -61,7 +61,6 @@ class ToolRunner:
         raises, the other calls are cancelled, and its error is raised. After an exit or an interrupt, nothing
         that ``redact`` does meanwhile is raised in its place.
         """
-        self._unredacted = {}
         try:
             async with TaskGroup() as group:
                 for call in calls:

@@ -170,7 +170,7 @@ class LiveTranscript:
         pending.settle(self.fs.state)
         self.pending = pending
         await self.take_in(counted(await self.fs.items(), counter), counter)
-        if pending.removed:  # without any, the planner is not to forget what left before
+        if pending.removed:  # a rewrite: the planner forgets what it knew to have left
             self.transcript.move(pending.removed)
         for item in pending.items.values():
             call = pending.call_for(item.id)

@@ -159,7 +159,7 @@ class EphemeralLedger:
             reason = keep_recent_reason(tool, self._keep_recent[tool])
             for item_id in list(held)[: -self._keep_recent[tool]]:
                 if not self._candidates.can_leave(item_id):
-                    del held[item_id]  # it is none of the last n, and would be examined again for ever
+                    del held[item_id]  # not one of the last n, it would be looked at again before each request
                 elif held[item_id].position < self._seen and item_id not in self._holds:
                     found.append((held[item_id].position, item_id, reason))
         if not found:

@@ -178,7 +178,7 @@ class Reduction:
 
     # A summary -------------------------------------------------------------------------------------------------------
 
-    def _summary(self, view: View, free_tokens: int) -> Step | None:  # noqa: ARG002 - it replaces all that it can
+    def _summary(self, view: View, _: int) -> Step | None:
         if not self.asks or view.slot is None:
             return None
         items = replaced_by_summary(view.items, view.staying)
@@ -244,7 +244,7 @@ class Reduction:
     def _seen_exchanges(self, view: View, free_tokens: int) -> Plan:
         return self._compacted(SEEN_EXCHANGES, view, free_tokens, view.pinned)
 
-    def _everything_seen(self, view: View, free_tokens: int) -> Plan:  # noqa: ARG002 - nothing comes after it
+    def _everything_seen(self, view: View, _: int) -> Plan:
         """Everything that the model has replied to, except for the system prompt and items that must stay."""
         stays = {ItemType.SYSTEM_PROMPT}
         for kind in (ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT):

@@ -23,7 +23,7 @@ _SHARED_CHARS = 24
 
 
 def narrow_titles(titles: Iterable[str]) -> Mapping[str, str]:
-    """What is shown of each title where there is little room: of those that begin alike, where they differ."""
+    """A short form of each title, for narrow screens: titles that begin alike are shown from where they differ."""
     ordered = sorted(set(titles))
     shown = {}
     for number, title in enumerate(ordered):

@@ -266,7 +266,7 @@ def _economy(rules: EvictionSet) -> ModelPricing | None:
 
 
 def _weighed_now(economy: SessionPricing, going: Plan, unit: float, now: float) -> dict[str, Mapping[str, float]]:
-    """What the planner compares of what leaves by price now, by its own ledger."""
+    """For each item that leaves by price now: the figures that the planner compares, from its own ledger."""
     ledger = economy.ledger
     cold = ledger.is_cold(now)
     reasons = {step.stored.id if isinstance(step, Trim) else step.item_id: step.reason for step in going.offloads}
