@@ -33,6 +33,8 @@ _IN_A_DIRECTORY = (
     "and `ctxfs copy SESSION --to URL` brings it back"
 )
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)")
+_LISTING = ("ls", "show")
+"""Commands that show all of a session, so that a word more is meant to be an item."""
 _WHERE = {"SESSION": "`ctxfs sessions` lists them, and 'last' is the newest", "ITEM": "`ctxfs ls SESSION` lists them"}
 """Where the values of an argument are found, by its name in the help."""
 _PROGRAMS = ("COMMAND", "SERVER")
@@ -298,7 +300,7 @@ def _usage(error: Any, given: Sequence[str]) -> str:
         message = f"no such option: {error.option_name}{_option_meant(error) or _program_meant(error, given)}"
     session = _session_given(error)
     extra = _EXTRA.fullmatch(message)
-    if extra is not None and session != "SESSION" and all(one.metavar != "ITEM" for one in error.ctx.command.params):
+    if extra is not None and session != "SESSION" and error.ctx.command.name in _LISTING:
         message = f"unexpected {extra[1]}: `ctxfs cat {session} ITEM` prints an item"
         message += f", and `ctxfs explain {session} ITEM` says why it left or stays"
     if kind == "MissingParameter" and argument is not None:
