@@ -139,8 +139,7 @@ def build_entry(incoming: Incoming, known: Known, rules: EntryRules, *, seen: Co
 
     Raises ``InvalidRecord`` when the item could not be recorded: the counter or the eager policy returned a wrong type.
     """
-    item_id, name = known.names.allocate(*incoming.id_request)
-    return new_entry(new_item(incoming, item_id=item_id, name=name, counter=rules.counter), known, rules, seen=seen)
+    return new_entry(new_item(incoming, names=known.names, counter=rules.counter), known, rules, seen=seen)
 
 
 def new_entry(item: ContextItem, known: Known, rules: EntryRules, *, seen: ContextItem | None = None) -> Entry:

@@ -47,8 +47,7 @@ def repaired(items: Sequence[ContextItem], *, names: NameAllocator, counter: Tok
     added: dict[str, list[ContextItem]] = {}
     for message, before in missing:
         incoming = Incoming(message=message)
-        item_id, name = names.allocate(*incoming.id_request)
-        added.setdefault(before, []).append(new_item(incoming, item_id=item_id, name=name, counter=counter))
+        added.setdefault(before, []).append(new_item(incoming, names=names, counter=counter))
     valid: list[ContextItem] = []
     for item in items:
         if item.id not in losses.orphans:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from ctxfs.messages.items import ContentRange, ContextItem, ItemType
-from ctxfs.messages.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage
+from ctxfs.messages.messages import AssistantMessage, Message, SystemMessage, ToolMessage
+from ctxfs.messages.names import NameAllocator
 from ctxfs.messages.tokens import TokenCounter, count_content
 
 
@@ -34,22 +35,24 @@ class Incoming:
             case _:
                 return ItemType.USER_MESSAGE if self.label is None else ItemType.SKILL_PROMPT
 
-    @property
-    def id_request(self) -> tuple[ItemType, str, str | None, Content]:
-        """What its id and file name are derived from: its type; for a result, the call and the tool; its content."""
-        if isinstance(self.message, ToolMessage):
-            return self.item_type, self.message.tool_call_id, self.message.tool_name, self.message.content
-        return self.item_type, "", None, self.message.content
 
-
-def new_item(incoming: Incoming, *, item_id: str, name: str, counter: TokenCounter) -> ContextItem:
-    """Count ``incoming``, whose file would be ``name``."""
-    content = incoming.message.content
-    tokens = count_content(counter, content)
+def new_item(
+    incoming: Incoming, *, names: NameAllocator, counter: TokenCounter, named: tuple[str, str] | None = None
+) -> ContextItem:
+    """Count ``incoming``, and give it an id and a file from ``names``; ``named``: those that it has already."""
+    message = incoming.message
+    item_type = incoming.item_type
+    if named is not None:
+        item_id, name = named
+    elif isinstance(message, ToolMessage):
+        item_id, name = names.allocate(item_type, message.tool_call_id, message.tool_name, message.content)
+    else:
+        item_id, name = names.allocate(item_type, None, None, message.content)
+    tokens = count_content(counter, message.content)
     return ContextItem(
         id=item_id,
-        item_type=incoming.item_type,
-        message=incoming.message,
+        item_type=item_type,
+        message=message,
         name=name,
         token_count=tokens,
         content_tokens=tokens,

@@ -292,8 +292,7 @@ async def materialize(
 
     def look() -> tuple[EagerOffload, ContextRef, Decided] | None:
         incoming = Incoming(message=message)
-        item_id, name = fs.writer.names.draft().allocate(*incoming.id_request)
-        item = new_item(incoming, item_id=item_id, name=name, counter=counter)
+        item = new_item(incoming, names=fs.writer.names.draft(), counter=counter)
         found = policy.referred(item, path_of=partial(path_of, fs.base), counter=counter)
         if found is None:
             return None

@@ -32,8 +32,7 @@ def arriving(
     decides, if ``policy`` allows the result to leave. ``full_bytes``: see ``ContextItem``.
     """
     incoming = Incoming(message=ToolMessage(key.call_id, tool, content), full_bytes=full_bytes)
-    item_id, name = names.allocate(*incoming.id_request)
-    item = new_item(incoming, item_id=item_id, name=name, counter=counter)
+    item = new_item(incoming, names=names, counter=counter)
     if stub is not None:
         replacement = stub
         tokens = count_content(counter, stub)

@@ -372,13 +372,11 @@ class HistoryView:
             return entry
         is_whole = decided is not None and self._was_whole(slot, decided)
         stored = self.state.stored.get(decided.item_id) if decided is not None else None
+        named: tuple[str, str] | None = None
         if is_whole and incoming.source is None and stored is not None:
             # The name that it got when it came in: if it took another, all that come later would have others, too.
-            item_id = stored.item_id
-            name = stored.name
-        else:
-            item_id, name = known.names.allocate(*incoming.id_request)
-        item = new_item(incoming, item_id=item_id, name=name, counter=rules.counter)
+            named = stored.item_id, stored.name
+        item = new_item(incoming, names=known.names, counter=rules.counter, named=named)
         if decided is not None and is_whole:
             if item.source is None:
                 item = replace(item, id=decided.item_id)
@@ -408,8 +406,7 @@ class HistoryView:
                 stays.append(first)
             seen.add(slot.key)
         incoming = Incoming(message=AssistantMessage(tuple(blocks)))
-        item_id, name = known.names.allocate(*incoming.id_request)
-        item = new_item(incoming, item_id=item_id, name=name, counter=rules.counter)
+        item = new_item(incoming, names=known.names, counter=rules.counter)
         if stays:
             item = replace(item, trimmed=tuple(stays))
         entry = recorded_entry(item, known, rules)
