@@ -575,6 +575,23 @@ async def test_a_result_that_is_being_redacted_when_the_agent_closes_is_waited_f
     assert is_clean(agent, tmp_path)
 
 
+async def test_an_agent_that_closes_itself_in_redact_does_not_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctxfs.agent.runner._ASK_S", None)  # waiting at all is an error
+
+    async def redact(call: ToolCall, content: object) -> str:
+        await agent.close()
+        return str(content).replace(SECRET, "…")
+
+    agent = paying(redact, tmp_path)
+    with pytest.raises(SessionClosed):
+        await agent.query("go")
+    async with Context(agent.session_id, root_path=tmp_path) as left:
+        assert "has ended, but its result is not available" in str(left.items[-1].message.content)
+    assert is_clean(agent, tmp_path)
+
+
 @pytest.mark.parametrize("then", ["hangs", "fails"])
 async def test_a_result_that_cannot_be_redacted_after_a_cancellation_says_that_its_call_ended(
     then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

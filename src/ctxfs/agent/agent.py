@@ -9,6 +9,8 @@ from dataclasses import fields, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+import anyio
+
 from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolEnded, UsageReported
 from ctxfs.agent.own_tools import check_number, check_readable, check_status, tools_of, warn_of_roots
@@ -185,18 +187,19 @@ class Agent:
     async def close(self) -> None:
         """Release the session and the model's connections; idempotent."""
         try:
-            await self._close()
+            await self._close(anyio.get_current_task().id)
         except (KeyboardInterrupt, SystemExit):  # it may have hit before the session was released
             await self._context.close()
             raise
 
     @uninterrupted
-    async def _close(self) -> None:
+    async def _close(self, task_id: int) -> None:
+        """Close for the task with this id; this one may be another."""
         opened = self._opened
         self._opened = False
         try:
             if opened and self._busy:  # who opens the session next must know which calls have ended
-                await self._runner.redacted()
+                await self._runner.wait_for_redact(task_id)
                 with suppress(SessionClosed):
                     await self._add_results(otherwise=None)
             elif opened:

@@ -46,6 +46,7 @@ class ToolRunner:
         self._redact = redact
         self._telemetry = telemetry
         self._unredacted: dict[str, ToolResult] = {}  # by the ids of calls: their tools have ended
+        self._redacting: dict[int, str] = {}  # ids of calls, by the ids of the tasks in which redact runs for them
 
     def changes(self, calls: Sequence[ToolCall]) -> bool:
         """Whether one of the calls may change something, so that it must be recorded before it runs."""
@@ -75,10 +76,14 @@ class ToolRunner:
         finally:
             self._unredacted = {}
 
-    async def redacted(self) -> None:
-        """Wait until no result is being redacted, for a few seconds at most: until then none is in the results."""
+    async def wait_for_redact(self, task_id: int) -> None:
+        """Wait until no result is being redacted, for a few seconds at most: until then none is in the results.
+
+        ``task_id``: the task that waits. What it redacts itself, it would wait for in vain.
+        """
+        own = {self._redacting.get(task_id)}
         with anyio.move_on_after(_REDACT_S):
-            while self._unredacted:  # noqa: ASYNC110 - the loop that would set an event may have ended
+            while self._unredacted.keys() - own:  # noqa: ASYNC110 - the loop that would set an event may have ended
                 await anyio.sleep(_ASK_S)
 
     @uninterrupted
@@ -104,7 +109,7 @@ class ToolRunner:
     async def _redact_again(self, call: ToolCall, results: dict[str, ToolResult]) -> None:
         """Redact one result again; a failure costs this result and nothing else."""
         try:
-            results[call.id] = await self._redacted(call, self._unredacted[call.id])
+            results[call.id] = await self._redact_one(call, self._unredacted[call.id])
         except (Exception, asyncio.CancelledError) as error:  # what interrupted the calls is raised
             if not isinstance(error, Exception) and not is_own_cancellation(error):
                 raise
@@ -124,7 +129,7 @@ class ToolRunner:
             results[call.id] = _NOT_REDACTED if refusal is None else _REFUSAL_NOT_REDACTED
             self._unredacted[call.id] = outcome
             try:
-                results[call.id] = await self._redacted(call, outcome)
+                results[call.id] = await self._redact_one(call, outcome)
             except (Exception, SystemExit):  # redact would do the same again
                 del self._unredacted[call.id]
                 raise
@@ -146,11 +151,16 @@ class ToolRunner:
                 f"{len(found.text):,}",
             )
 
-    async def _redacted(self, call: ToolCall, result: ToolResult) -> ToolResult:
+    async def _redact_one(self, call: ToolCall, result: ToolResult) -> ToolResult:
         assert self._redact is not None
-        content = self._redact(call, result.content)
-        if isawaitable(content):
-            content = await content
+        task_id = anyio.get_current_task().id
+        self._redacting[task_id] = call.id
+        try:
+            content = self._redact(call, result.content)
+            if isawaitable(content):
+                content = await content
+        finally:
+            del self._redacting[task_id]
         try:
             content = check_content(content)
         except ValueError as error:
