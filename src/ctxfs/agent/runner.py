@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from inspect import isawaitable
 
 import anyio
@@ -118,29 +119,12 @@ class ToolRunner:
         del self._unredacted[call.id]
 
     async def _run(self, call: ToolCall, running: RunningCall, results: dict[str, ToolResult]) -> None:
-        """Run one call. From the end of its tool on, ``results`` says so: what it did must not be done again."""
-
-        async def result() -> ToolResult:
-            refusal = await self._refusal(call)
-            outcome = await self._outcome(call, running) if refusal is None else refusal
-            if self._redact is None:
-                results[call.id] = outcome
-                return outcome
-            results[call.id] = _NOT_REDACTED if refusal is None else _REFUSAL_NOT_REDACTED
-            self._unredacted[call.id] = outcome
-            try:
-                results[call.id] = await self._redact_one(call, outcome)
-            except (Exception, SystemExit):  # redact would do the same again
-                del self._unredacted[call.id]
-                raise
-            del self._unredacted[call.id]
-            return results[call.id]
-
+        """Run one call, in a span, and log it."""
         _log.debug("call %s of the tool %s begins", quoted(call.id), quoted(call.name))
         if self._telemetry is None:
-            found = await result()
+            found = await self._result(call, running, results)
         else:
-            found = await self._telemetry.tool_call(call, result)
+            found = await self._telemetry.tool_call(call, partial(self._result, call, running, results))
         if _log.isEnabledFor(logging.INFO):
             text = "call %s of the tool %s gave %s%s characters"
             _log.info(
@@ -150,6 +134,28 @@ class ToolRunner:
                 "an error of " if found.is_error else "",
                 f"{len(found.text):,}",
             )
+
+    async def _result(self, call: ToolCall, running: RunningCall, results: dict[str, ToolResult]) -> ToolResult:
+        """The result of one call. From the end of its tool on, ``results`` says so: it must not be run again."""
+        refusal = await self._refusal(call)
+        if refusal is None:
+            outcome = await self._outcome(call, running)
+            not_redacted = _NOT_REDACTED
+        else:
+            outcome = refusal
+            not_redacted = _REFUSAL_NOT_REDACTED
+        if self._redact is None:
+            results[call.id] = outcome
+            return outcome
+        results[call.id] = not_redacted
+        self._unredacted[call.id] = outcome
+        try:
+            results[call.id] = await self._redact_one(call, outcome)
+        except (Exception, SystemExit):  # redact would do the same again
+            del self._unredacted[call.id]
+            raise
+        del self._unredacted[call.id]
+        return results[call.id]
 
     async def _redact_one(self, call: ToolCall, result: ToolResult) -> ToolResult:
         assert self._redact is not None
