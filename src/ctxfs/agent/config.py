@@ -60,11 +60,10 @@ class ResultOffload(EagerPolicy, Protocol):
 
 _AT_LEAST: Mapping[str, int] = {
     "offload_token_threshold": 0,
-    "status_tokens": 0,
     "ephemeral_keep_recent": 1,
     "max_turns": 1,
 }
-"""Settings that are whole numbers, and the lowest that works."""
+"""Settings that are whole numbers or None, and the lowest that works."""
 
 _KINDS: Mapping[str, tuple[Any, str]] = {
     "system_prompt": (str, "a text"),
@@ -215,16 +214,19 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         for name, at_least in _AT_LEAST.items():
-            if (value := getattr(self, name)) is not None or name == "status_tokens":
+            value = getattr(self, name)
+            if value is not None:
                 require_int(name, value, at_least=at_least)
+        require_int("status_tokens", self.status_tokens, at_least=0)
         require_bool("offload_enabled", self.offload_enabled)
         require_bool("recall", self.recall)
         require_bool("one_commit_a_turn", self.one_commit_a_turn)
         for name, (kinds, use) in _KINDS.items():
             require_kind(name, getattr(self, name), kinds, use)
         for name in ("tools", "read_roots"):
-            if isinstance(getattr(self, name), str) or not isinstance(getattr(self, name), Sequence):
-                raise ConfigError(f"{name} is of type {type(getattr(self, name)).__name__}: use a list")
+            value = getattr(self, name)
+            if isinstance(value, str) or not isinstance(value, Sequence):
+                raise ConfigError(f"{name} is of type {type(value).__name__}: use a list")
         for root in self.read_roots:
             if not isinstance(root, str | Path):
                 raise ConfigError(f"read_roots has {root!r} in it: use paths")
