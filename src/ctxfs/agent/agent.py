@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Self
 import anyio
 
 from ctxfs.agent.config import AgentConfig
-from ctxfs.agent.events import AgentEvent, Done, ToolEnded, UsageReported
+from ctxfs.agent.events import AgentEvent, Done, ToolEnded, ToolStarted, UsageReported
 from ctxfs.agent.own_tools import check_number, check_readable, check_status, tools_of, warn_of_roots
-from ctxfs.agent.replies import is_final, started, whole
 from ctxfs.agent.runner import ToolRunner
 from ctxfs.agent.telemetry.telemetry import SessionTelemetry
 from ctxfs.context.context import Context
@@ -295,22 +294,32 @@ class Agent:
                         reply = delta
                     else:
                         yield delta
-            reply = whole(reply)
-            for event in (*self._drain(), self._usage(reply), *started(reply)):
+            reply = _whole(reply)
+            for event in self._drain():
                 yield event
-            for ended in await self._answer(reply):
-                yield ended
-            if is_final(reply):
+            yield self._usage(reply)
+            calls = reply.message.tool_calls
+            if reply.stop_reason in CUT:
+                await self._cut(reply)
+            else:
+                for call in calls:
+                    yield ToolStarted(call)
+                for ended in await self._answer(calls):
+                    yield ended
+            if not calls and reply.stop_reason != "pause_turn":  # after which the provider goes on
                 yield Done(text=reply.message.text, stop_reason=reply.stop_reason, turns=turns)
                 return
         raise TurnLimitReached(turns)
 
     async def _ask(self) -> AsyncGenerator[AgentEvent | Reply, None]:
         """Send the context to the model; a prompt that is refused as too long is made smaller and sent again."""
-        reserved = self._config.status_tokens and self._config.status_tokens + _STATUS_MORE_TOKENS
-        self._context.overhead_tokens = self._schema_tokens + reserved
+        overhead = self._schema_tokens
+        if self._config.status_tokens:
+            overhead += self._config.status_tokens + _STATUS_MORE_TOKENS
+        self._context.overhead_tokens = overhead
         messages = await self._context.messages()
-        for refusals_left in range(_MAX_REFUSALS, -1, -1):
+        refusals = 0
+        while True:
             for happened in self._drain():
                 yield happened
             try:
@@ -318,7 +327,8 @@ class Agent:
                     async for event in events:
                         yield event
             except PromptTooLong as error:
-                if not refusals_left:
+                refusals += 1
+                if refusals > _MAX_REFUSALS:
                     raise
                 messages = await self._context.refused(error)
             else:
@@ -358,7 +368,7 @@ class Agent:
             if reply is not None:
                 await self._bill_summary(reply)
             raise
-        reply = whole(reply)
+        reply = _whole(reply)
         self._events.append(self._usage(reply))
         return reply
 
@@ -376,17 +386,13 @@ class Agent:
         """
         await self._context.add(reply.message, usage=reply.usage, model=reply.model, durable=False)
         calls = self._context.open_calls
-        runs = () if reply.stop_reason in CUT or self._config.one_commit_a_turn else calls
-        if not calls or self._runner.changes(runs):
+        runs_tools = reply.stop_reason not in CUT
+        if not calls or (runs_tools and not self._config.one_commit_a_turn and self._runner.changes(calls)):
             await self._context.record()
             self._context.check_recorded()
 
-    async def _answer(self, reply: Reply) -> list[ToolEnded]:
+    async def _answer(self, calls: Sequence[ToolCall]) -> list[ToolEnded]:
         """Run the tools that a reply calls, and record their results; returns what the next request shows of them."""
-        calls = reply.message.tool_calls
-        if reply.stop_reason in CUT:
-            await self._cut(reply)
-            return []
         if not calls:
             return []
         wholes = await self._run_tools(calls)
@@ -400,6 +406,7 @@ class Agent:
         ]
 
     async def _cut(self, reply: Reply) -> None:
+        """Answer the calls of a reply that was cut. Raises ``ReplyIncomplete`` if it has none: it was the answer."""
         if not reply.message.tool_calls:
             raise ReplyIncomplete(
                 f"the reply was truncated ({reply.stop_reason}): query again to continue, or raise its max_tokens",
@@ -459,6 +466,13 @@ class Agent:
         events = list(self._events)
         self._events.clear()
         return events
+
+
+def _whole(reply: Reply | None) -> Reply:
+    """The reply that a stream ended with. Raises ``ReplyIncomplete`` if it had none."""
+    if reply is None:
+        raise ReplyIncomplete("the model's stream ended without a reply: query again")
+    return reply
 
 
 def _eager(config: AgentConfig, tool_names: Iterable[str], budget: Budget | None) -> EagerPolicy | None:
