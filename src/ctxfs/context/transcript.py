@@ -229,9 +229,9 @@ class Transcript:
         if self.economy is None:
             return None
         start = self.economy.next_start()
-        if start is None:
+        if start not in self._items:
             return None
-        return next((n for n, item_id in enumerate(self._items) if item_id == start), None)
+        return list(self._items).index(start)
 
     def plan(self) -> Plan:
         """What is due now: by keep-recent, and because it pays."""

@@ -134,10 +134,12 @@ class MessagesSerializer:
         """
         kept = 0
         start = 0
-        for number, turn in enumerate(self._turns):
-            if number and turn.role == "assistant" and turn.start < same:
+        for number in reversed(range(1, len(self._turns))):  # what changes is near the end
+            turn = self._turns[number]
+            if turn.role == "assistant" and turn.start < same:
                 kept = number
                 start = turn.start
+                break
         for turn in reversed(self._turns[kept:]):
             self._wire.forget(turn.calls)
         self._wire.open_turn()
