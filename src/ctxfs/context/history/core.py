@@ -77,6 +77,7 @@ class HistoryCore:
             wait_s = WAIT_ELSEWHERE_S if fs.stores.directory is None else _WAIT_S
         self._wait_s = wait_s
         self._settings = settings
+        self._rules = settings.rules
         self._warnings = Warnings(fs.session_id)
         self._lock = threading.RLock()
         self._begin()
@@ -404,9 +405,8 @@ class HistoryCore:
         if self._unread is not None:
             raise self._unread
         records: list[Record] = []
-        rules = self._settings.rules
-        if rules != self.fs.state.eviction:
-            records.append(rules)
+        if self._rules != self.fs.state.eviction:
+            records.append(self._rules)
         bills = list(self._bills)
         records += bills
         notes = self._notes()

@@ -13,7 +13,7 @@ from ctxfs.session.fingerprint import Key
 from ctxfs.session.records import Decided
 from ctxfs.text.jsontext.codec import json_copy
 
-SAID = frozenset({"reply", "call"})
+REPLY_KINDS = frozenset({"reply", "call"})
 """The kinds of parts that a reply is made of."""
 
 BY_ANOTHER_LIBRARY = "another library replaced it"
@@ -48,7 +48,7 @@ def groups_of(slots: Sequence[Slot]) -> Iterator[Sequence[Slot]]:
     """The parts message by message: what a model says between two inputs is one reply."""
     group: list[Slot] = []
     for slot in slots:
-        if group and not (group[-1].part.kind in SAID and slot.part.kind in SAID):
+        if group and not (group[-1].part.kind in REPLY_KINDS and slot.part.kind in REPLY_KINDS):
             yield group
             group = []
         group.append(slot)

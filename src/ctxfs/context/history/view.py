@@ -18,7 +18,7 @@ from ctxfs.context.history.parts import Part, Replacement, plain_content
 from ctxfs.context.history.settings import HistorySettings
 from ctxfs.context.history.slots import (
     BY_ANOTHER_LIBRARY,
-    SAID,
+    REPLY_KINDS,
     Seen,
     Slot,
     aligned,
@@ -247,18 +247,18 @@ class HistoryView:
     def _continues_reply(self, part: Part) -> bool:
         """Whether a part belongs to the reply that was taken in last."""
         slots = self._derived.slots
-        return bool(slots) and slots[-1].part.kind in SAID and part.kind in SAID
+        return bool(slots) and slots[-1].part.kind in REPLY_KINDS and part.kind in REPLY_KINDS
 
     def _take(self, parts: Sequence[Part]) -> None:
         groups = list(groups_of([self._slot(part) for part in parts]))  # may raise an error
         bills: Sequence[CallMade] = ()
-        if not self._derived.replies and len(self.bills) == sum(slots[0].part.kind in SAID for slots in groups):
+        if not self._derived.replies and len(self.bills) == sum(slots[0].part.kind in REPLY_KINDS for slots in groups):
             bills = self.bills  # each reply's own; after a retry or a rewind nobody knows whose a bill is
         beside: int | None = None
         self._taking = True
         try:
             for slots in groups:
-                if slots[0].part.kind in SAID:
+                if slots[0].part.kind in REPLY_KINDS:
                     self._leave(self._derived.replies)
                     if bills:
                         beside = self._billed_then(bills[self._derived.replies], beside)
@@ -312,6 +312,8 @@ class HistoryView:
     def _leave(self, count: int) -> None:
         """Replace the parts that were replaced when the history had so many replies."""
         decided = self._derived.due.pop(count, ())
+        if not decided:
+            return
         self._is_cold = any(needs_no_rewrite(one.reason) for _, one in decided)
         change = self._changed(decided)
         assert change is not None  # a call is one block before and after it
@@ -328,7 +330,7 @@ class HistoryView:
     def _enter(self, slots: Sequence[Slot]) -> None:
         """Take in one message: a reply with its calls, a result, or a text of the user."""
         derived = self._derived
-        is_reply = slots[0].part.kind in SAID
+        is_reply = slots[0].part.kind in REPLY_KINDS
         entry = self._reply(slots) if is_reply else self._alone(slots[0])
         item_id = entry.item.id
         derived.allocated.update(entry.new_ids)
