@@ -136,6 +136,7 @@ def test_of_an_item_that_left_by_its_price_it_says_why_and_why_then_with_the_fig
     reasons = {item["why"] for item in gone}
     assert len(reasons) == 2, reasons
     for item in gone:
+        assert item["rule"] == item["why"]
         weighed = item["weighed"]
         text = " ".join(explain("last", item["item_id"])[1].decode().split())
         back = weighed["read_backs"] * weighed["read_back"]

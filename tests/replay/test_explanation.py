@@ -11,7 +11,7 @@ from ctxfs.eviction import EvictionPricing
 from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.ledger import read_backs_in
 from ctxfs.eviction.economics.parameters import EvictionParameters
-from ctxfs.eviction.economics.plans import EvictionDecision
+from ctxfs.eviction.economics.plans import EvictionDecision, Why
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.lab import ExplainedItem, Explanation, explain
 from ctxfs.messages import ContentRange, Layout, Prices, Usage
@@ -49,10 +49,12 @@ async def reopened(root: Path, session_id: str, *, read_only: bool) -> Explanati
 async def test_it_says_why_the_preview_of_an_item_left_too(tmp_path: Path) -> None:
     context = await made(tmp_path, lines=4_000)
     await context.close()
-    why = {item.item_id: item.why for item in (await reopened(tmp_path, context.session_id, read_only=True)).items}
+    items = (await reopened(tmp_path, context.session_id, read_only=True)).items
+    why = {item.item_id: item.why for item in items}
     previewed = "previewed: over 8,000 tokens (setting: preview_above_tokens)"
     assert why["call_0"] == f"{previewed}; then bash keeps its last 1 (setting: keep_recent)"
     assert why["call_2"] == previewed
+    assert [item.item_id for item in items if item.is_preview] == ["call_2"], "the others are shorter by now"
 
 
 @pytest.mark.parametrize("is_ours", [False, True])
@@ -187,6 +189,7 @@ async def test_it_says_what_was_expected_of_an_item_that_left_by_its_price(tmp_p
     assert staying.rent > 0
     assert staying.risk == 0.0
     gone = after["call_0"]
+    assert gone.rule is Why.EXPIRED
     assert gone.replies_since == 1
     assert gone.read_backs_expected == _expected(ItemKind.FILE, gone)
 

@@ -19,7 +19,7 @@ from ctxfs.cli.session import SessionsAt, session_or_file, sessions_at, shown_se
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.economics.plans import Why
 from ctxfs.eviction.placeholder.lines import plural
-from ctxfs.eviction.preview import PREVIEW_TOKENS, PREVIEWED
+from ctxfs.eviction.preview import PREVIEW_TOKENS
 from ctxfs.lab.replay import explanation
 from ctxfs.lab.replay.answer import LIMITS, answer
 from ctxfs.lab.replay.explanation import ExplainedItem, Explanation
@@ -206,15 +206,14 @@ def _figures(item: ExplainedItem, explained: Explanation) -> list[str]:
 
 def _when_it_left(item: ExplainedItem, call: int, rates: Rates) -> list[str]:
     """What the planner compared of an item that left, or leaves next, and why it does so before ``call``."""
-    if item.why.startswith(PREVIEWED):
-        return [] if "; then " in item.why else [_PREVIEW]  # its preview became shorter, which its reason says
+    if item.is_preview:
+        return [_PREVIEW]
     weighed = item.weighed
     if weighed is None:
         return []
-    reason = item.why.replace("evicted next: ", "evicted: ", 1)
     back = weighed["read_backs"] * weighed["read_back"]
     reading = f"about {weighed['rent']:,.0f} in each call, to read it from the prompt cache"
-    if reason.startswith(Why.SEEN):
+    if item.rule is Why.SEEN:
         keeping = f"{reading}, but no more than caching it again costs: by then it leaves with others"
     else:
         keeping = f"{reading}; {weighed['calls']:,} calls are to expect, as many again as were made, and ten"
@@ -223,9 +222,9 @@ def _when_it_left(item: ExplainedItem, call: int, rates: Rates) -> list[str]:
         f"why: keeping it costs about {weighed['keeping']:,.0f} input tokens, reading it back about {back:,.0f}",
         f"keeping: {keeping}",
         f"reading back: {how_often}, each about {weighed['read_back']:,.0f}: one more call for the whole context",
-        f"why before call {call:,}: {_moment(reason, weighed, call)}",
+        f"why before call {call:,}: {_moment(item.rule, weighed, call)}",
     ]
-    if not reason.startswith(Why.STEP):
+    if item.rule is not Why.STEP:
         lines.append(
             "limit: what leaves may cost, with its read-backs, at most what was saved before and "
             f"{weighed['max_loss']:.0%} of what all calls would have cost without evictions (max_loss)"
@@ -236,14 +235,14 @@ def _when_it_left(item: ExplainedItem, call: int, rates: Rates) -> list[str]:
     return [*lines, counts]
 
 
-def _moment(reason: str, weighed: Mapping[str, float], call: int) -> str:
+def _moment(rule: Why | None, weighed: Mapping[str, float], call: int) -> str:
     """Why an item left before ``call``, and not earlier or later."""
     again = f"about {weighed['rewriting']:,.0f} input tokens"
-    if reason.startswith(Why.SEEN):
+    if rule is Why.SEEN:
         return "the model had seen it, and only one reply followed it: hardly anything else is cached again"
-    if reason.startswith(Why.STEP):
+    if rule is Why.STEP:
         return "the request had come to a length from which on each token costs more"
-    if reason.startswith(Why.EXPIRED) or not weighed["rewriting"]:
+    if rule is Why.EXPIRED or not weighed["rewriting"]:
         return "the prompt cache holds nothing that follows it (by its time, or by the bills): nothing is cached again"
     if weighed["dearer_from_call"] > call and weighed["together"] > 1:
         return f"others left then, for which what follows is cached again ({again}), and it left with them"

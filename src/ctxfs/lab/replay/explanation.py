@@ -24,6 +24,7 @@ from ctxfs.eviction.holds import RESTORED_REPLIES
 from ctxfs.eviction.keep_recent import keep_recent_reason
 from ctxfs.eviction.offload_plan import Plan, Trim
 from ctxfs.eviction.policy import OffloadPolicy
+from ctxfs.eviction.preview import PREVIEWED
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.messages import AssistantMessage, ToolMessage
@@ -75,10 +76,11 @@ class ExplainedItem:
     what each call since carried less; ``saved``: what that saved; ``rewriting``: its share of what caching again cost;
     ``read_backs`` since then, and ``read_backs_expected`` in as many calls; the first is None also where somebody else
     owns the messages, so that they are not recorded. ``saved`` and ``rewriting`` count no call from which the session
-    would not have fitted its window without evictions. ``weighed``: what the planner compared then, or compares now if
-    the item is evicted next (below); None: another rule did, or its numbers are not known. Of one that could be: what a
-    call pays to keep it, ``rent``, and what its absence would be expected to cost one, ``risk``. None: not of this
-    item, or unknown.
+    would not have fitted its window without evictions. ``rule``: why the planner evicted it, or evicts it next; None:
+    it does not. ``weighed``: what it compared then, or compares now (below); None: no ``rule``, or its numbers are not
+    known. ``is_preview``: the model sees a preview of it, for which nothing is compared. Of one that could be evicted:
+    what a call pays to keep it, ``rent``, and what its absence would be expected to cost one, ``risk``. None: not of
+    this item, or unknown.
 
     ``weighed`` has ``calls``: how many were to expect from then on; ``rent``: what keeping the item would cost each of
     them, and ``keeping``: all of them, or until a batch took it; ``read_backs``: how many to expect in these calls;
@@ -105,7 +107,9 @@ class ExplainedItem:
     read_backs_expected: float | None = None
     rent: float | None = None
     risk: float | None = None
+    rule: Why | None = None
     weighed: Mapping[str, float] | None = None
+    is_preview: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,6 +409,7 @@ class _Reasons:
             ripe_in_calls=None if decision is None or isinf(decision.ripe_in_calls) else decision.ripe_in_calls,
             rent=None if decision is None else self._unit * decision.rent,
             risk=None if decision is None else self._unit * decision.risk,
+            rule=decision.why if decision is not None and item_id in self._weighed else None,
             weighed=self._weighed.get(item_id),
         )
         if departure is None or departure.archive is not None:
@@ -431,10 +436,11 @@ class _Reasons:
 
     def _decided(self, decision: EvictionDecision) -> str:
         """Why an item that is in the context stays, or would be evicted next."""
-        rule, _, why = decision.why.partition(": ")
-        if rule == "stays":
+        if decision.why not in _BY_PRICE:
             return decision.why.value
-        return f"evicted next: {why}" if self._unread is None else f"stays until the window is full: {self._unread}"
+        if self._unread is not None:
+            return f"stays until the window is full: {self._unread}"
+        return decision.why.replace("evicted", "evicted next", 1)
 
     def _why_here(self, entry: Entry) -> str:
         """Why an item is in the context."""
@@ -520,7 +526,9 @@ class _Figures:
             rewriting=rewriting * share,
             read_backs=None if self._costs.is_elsewhere else len(read_backs),
             read_backs_expected=self._expected(item, departure, calls),
+            rule=Why(departure.reason) if departure.reason in _BY_PRICE else None,
             weighed=self._weighed(item, departure),
+            is_preview=departure.reason.startswith(PREVIEWED) and not departure.shortened_because,
         )
 
     def _weighed(self, item: ExplainedItem, departure: Departure) -> Mapping[str, float] | None:
