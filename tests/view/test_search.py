@@ -12,7 +12,8 @@ from ctxfs.storage.local import LocalStore
 from ctxfs.tools.search.sessions import Problem
 from ctxfs.view import search as module
 from ctxfs.view.overview import chosen_rows
-from ctxfs.view.search import FoundItem, Progress, search_sessions
+from ctxfs.view.search import FoundItem, Progress, search_all, search_sessions
+from ctxfs.view.sources import OpenSessions
 from session_items import tool_result
 
 pytestmark = pytest.mark.anyio
@@ -38,6 +39,11 @@ async def stores(tmp_path: Path) -> Watched:
             for n in range(ITEMS):
                 await fs.writer.store([tool_result(fs, f"needle {n} at {name}\n" * 5)])
     return Watched(tmp_path)
+
+
+def stored_of(stores: Watched, session_id: str) -> Path:
+    """The file of one of its contents."""
+    return next((stores.directory / session_id).rglob("tool_result/**/*.json*"))
 
 
 async def found(stores: Watched, pattern: str, **where: int) -> list[FoundItem | Problem | Progress]:
@@ -104,3 +110,24 @@ async def test_one_bad_session_hides_no_other(stores: Watched) -> None:
     page = await found(stores, "needle")
     assert ["s1" in one.text for one in page if isinstance(one, Problem)] == [True]
     assert {one.session_id for one in page if isinstance(one, FoundItem)} == {"s2", "s3"}
+
+
+async def test_sessions_that_were_never_listed_are_searched_before_they_are(stores: Watched) -> None:
+    stored_of(stores, "s1").unlink()
+    searched = search_all(OpenSessions(stores), "needle 2 at s2")
+    first = await anext(searched)
+    assert isinstance(first, FoundItem)
+    assert (first.session_id, first.title) == ("s2", "s2")
+    assert stores.asked == ["s2"], "no other could match"
+    _, damaged = [one async for one in searched]
+    assert isinstance(damaged, Problem)
+    assert "s1" in damaged.text, "what it has lost might have matched"
+    stores.asked.clear()
+    page = [one async for one in search_all(OpenSessions(stores), "needle 2 at s2")]
+    assert [type(one) for one in page] == [FoundItem, Problem, Progress], "by now they are listed, and s1 is known"
+
+
+async def test_a_problem_is_told_once(stores: Watched) -> None:
+    stored_of(stores, "s1").unlink()
+    page = [one async for one in search_all(OpenSessions(stores), "needle")]
+    assert len([one for one in page if isinstance(one, Problem)]) == 1

@@ -30,7 +30,7 @@ from ctxfs.view import security
 from ctxfs.view.overview import SORTS, chosen_rows, narrow_titles
 from ctxfs.view.pages import Pages, static_files
 from ctxfs.view.recordings import Comparisons, NoComparisons, NoRecordings, Recordings
-from ctxfs.view.search import search_sessions
+from ctxfs.view.search import search_all
 from ctxfs.view.session_page import SessionPage, item_panel, number_in, session_page
 from ctxfs.view.sources import OpenSessions
 
@@ -166,9 +166,8 @@ class ViewApp:
         query = dict(request.query_params)
         head, _, end = self._render("search.html", pattern=pattern, problem="").partition(_REST)
         yield head
-        known = chosen_rows(await self.sessions.summaries())
         place = number_in(query, "from", 0)
-        found = search_sessions(self.sessions.stores, known, pattern, first=place, skip=number_in(query, "skip", 0))
+        found = search_all(self.sessions, pattern, first=place, skip=number_in(query, "skip", 0))
         async with aclosing(found):
             async for one in found:
                 yield self._render("found.html", one=one, kind=type(one).__name__, pattern=pattern, query=query)

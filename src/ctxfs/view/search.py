@@ -18,6 +18,8 @@ from ctxfs.tools.search.query import Query
 from ctxfs.tools.search.search import CutLines, Hit
 from ctxfs.tools.search.sessions import Problem, search_session
 from ctxfs.view.marks import Piece, pieces
+from ctxfs.view.overview import chosen_rows
+from ctxfs.view.sources import OpenSessions
 
 MOST_ITEMS = 100
 """A search stops after this many items with a match, and can be continued: more are not read on one page."""
@@ -58,6 +60,32 @@ class Progress:
     ended: bool = False
     next_place: int | None = None
     skip: int = 0
+
+
+async def search_all(
+    sessions: OpenSessions, pattern: str, *, first: int = 0, skip: int = 0
+) -> AsyncGenerator[FoundItem | Problem | Progress, None]:
+    """Search all sessions, the newest first; see ``search_sessions``.
+
+    Sessions that were never listed are listed after the search: hits are there at once, but without the questions of
+    their sessions. What the list then says of damaged ones comes last, since the search opened only those that could
+    match.
+    """
+    is_listed = await sessions.is_listed()
+    known = chosen_rows(await sessions.summaries() if is_listed else await sessions.seen())
+    told = set[str]()
+    async with aclosing(search_sessions(sessions.stores, known, pattern, first=first, skip=skip)) as found:
+        async for one in found:
+            if isinstance(one, Problem):
+                told.add(one.text)
+            yield one
+    if is_listed:
+        return
+    damaged = [session for session in chosen_rows(await sessions.summaries()) if session.is_damaged]
+    async with aclosing(search_sessions(sessions.stores, damaged, pattern)) as found:
+        async for one in found:
+            if isinstance(one, Problem) and one.text not in told:
+                yield one
 
 
 async def search_sessions(
