@@ -27,7 +27,8 @@ class Billed:
     @classmethod
     def of(cls, usage: Usage, *, charges_writes: bool) -> "Billed":
         """``usage``; a provider that charges for what it writes to the cache says what it wrote."""
-        read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
+        read = usage.cache_read_input_tokens
+        written = usage.cache_creation_input_tokens
         held = read + written if charges_writes or written else None
         return cls(prompt=usage.total_input_tokens, read=read, held=held)
 
@@ -47,11 +48,13 @@ class Checked:
     @classmethod
     def of(cls, billed: Billed, *, total: int, written: int, misses: int) -> "Checked":
         """Check a request of ``total`` tokens, of which the provider was expected to write ``written``."""
-        ours, known = total / max(1, billed.prompt), max(0, total - written)
+        ours = total / max(1, billed.prompt)  # tokens of the ledger for one that was billed
+        known = max(0, total - written)
         missed = min(known, max(0, round((billed.prompt - billed.read) * ours) - written))
         misses = misses + 1 if 2 * missed > known else 0
-        unsaid = billed.prompt if misses < _NO_CACHE_AFTER else 0
-        held = unsaid if billed.held is None else billed.held
+        held = billed.held
+        if held is None:
+            held = billed.prompt if misses < _NO_CACHE_AFTER else 0
         return cls(missed, round((billed.prompt - held) * ours), misses)
 
 

@@ -174,7 +174,7 @@ class SessionPricing:
         return (self._candidate(item, message, item.token_count, placeholder_tokens),)
 
     def _placeholder(self, item: ContextItem, message: ToolMessage) -> Candidate:
-        """What the placeholder of an evicted result has more than the short one."""
+        """How much longer the placeholder of an evicted result is than the short one that may replace it."""
         return self._candidate(item, message, item.token_count - item.placeholder_tokens, 0)
 
     def _candidate(self, item: ContextItem, message: ToolMessage, tokens: int, placeholder_tokens: int) -> Candidate:
@@ -206,8 +206,20 @@ class SessionPricing:
         """
         ledger = self.ledger
         ledger.resized({**self._candidates.sizes(item_ids), **sizes})
-        longer = [item for item in shrinkable.values() if item.id in ledger.held]
+        placeholders = [
+            replace(self._placeholder(item, item.message), is_counted=True)
+            for item in shrinkable.values()
+            if item.id in ledger.held and isinstance(item.message, ToolMessage)
+        ]
         cold = ledger.is_cold(self._clock())
+        self._keep_recent_evicts(item_ids, cold=cold)
+        ledger.evicted(item_ids, cold=cold)
+        if placeholders:
+            ledger.surplus(placeholders)
+
+    def _keep_recent_evicts(self, item_ids: Collection[str], *, cold: bool) -> None:
+        """Count what it costs that those of these leave which keep-recent evicts."""
+        ledger = self.ledger
         exact = {one for one in item_ids if one in self._exact_items and one in ledger.held}
         if exact:
             leaving = list(ledger.chain.with_tokens(exact))
@@ -215,14 +227,6 @@ class SessionPricing:
             _, from_oldest = leaving[-1]
             rewritten = 0 if cold else max(0, from_oldest - freed - ledger.new_tokens)
             self.keep_recent_cost.evicted(freed, rewritten, ledger.rates)
-        ledger.evicted(item_ids, cold=cold)
-        placeholders = [
-            replace(self._placeholder(i, i.message), is_counted=True)
-            for i in longer
-            if isinstance(i.message, ToolMessage)
-        ]
-        if placeholders:
-            ledger.surplus(placeholders)
 
     def restored(self, item: ContextItem, items: Collection[ContextItem], arguments: Mapping[str, Any]) -> None:
         """The content of ``item`` is back among ``items``, once the candidates know it.
@@ -311,7 +315,9 @@ class SessionPricing:
             self._candidates.write(decided)
             sizes = self._candidates.sizes(decided)
             is_news = self.ledger.resized(sizes)
-            if tried.resized(sizes) if tried is not None else is_news:
+            if tried is not None:
+                is_news = tried.resized(sizes)
+            if is_news:
                 continue
             found = {item_id: self._candidates.step(item_id, str(why)) for item_id, why in decided.items()}
             if not found.keys() - steps.keys():

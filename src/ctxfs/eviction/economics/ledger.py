@@ -37,14 +37,21 @@ class OpenReadBacks:
         """Take in the hazard of an item; below 0: it is back."""
         self.sums[came] = self.sums.get(came, 0.0) + hazard
         if len(self.sums) > _MOST_SUMS:
-            newest = max(self.sums)
-            joined: dict[int, float] = {}
-            for age, one in sorted((newest - call + 1, call) for call in self.sums):
-                last = next(reversed(joined), one)
-                # The younger one's call counts for both: it expects no fewer read-backs, and hardly more.
-                near = last if age <= _SIMILAR_AGE * (newest - last + 1) else one
-                joined[near] = joined.get(near, 0.0) + self.sums[one]
-            self.sums = joined
+            self._join()
+
+    def _join(self) -> None:
+        """Join sums of similar age, from the youngest on; the younger one's call counts for both.
+
+        It expects no fewer read-backs, and hardly more.
+        """
+        newest = max(self.sums)
+        younger = newest
+        joined: dict[int, float] = {}
+        for call in sorted(self.sums, reverse=True):
+            if newest - call + 1 > _SIMILAR_AGE * (newest - younger + 1):
+                younger = call
+            joined[younger] = joined.get(younger, 0.0) + self.sums[call]
+        self.sums = joined
 
     def expected(self, calls_made: int, calls: int) -> float:
         """The read-backs to expect in the next ``calls``."""
