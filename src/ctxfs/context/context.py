@@ -210,7 +210,7 @@ class Context:
     @property
     def counted_tokens(self) -> int:
         """The next prompt by the counter: all items, and the overhead of every call."""
-        return self._transcript.tokens + self.overhead_tokens
+        return self._transcript.tokens + self._overhead_tokens
 
     @property
     def counter(self) -> TokenCounter:
@@ -460,7 +460,9 @@ class Context:
         self._transcript.check_answered()
         await self.evict()
         if self._settings.offload_enabled:
-            await self._make_room(self._controller.fit(self.counted_tokens, self.counter))
+            reduction = self._controller.fit(self.counted_tokens, self.counter)
+            if reduction is not None:
+                await self._make_room(reduction)
         else:
             self._check_window()
         async with self._live.changing():  # so that nothing that is being recorded comes in between
@@ -674,7 +676,7 @@ class Context:
             self._transcript.billed(call.usage)
         return await self._live.take(entries, draft, replacing=replacing, call=call, durable=durable)
 
-    async def _make_room(self, reduction: Reduction | None) -> None:
+    async def _make_room(self, reduction: Reduction) -> None:
         await make_room(reduction, self._live, self._controller, overhead_tokens=self.overhead_tokens)
 
     def _warn_of_unread(self) -> None:

@@ -59,10 +59,11 @@ class Notices:
         if isinstance(event, OffloadFailed | RecordFailed):
             self.last_failure = event.error
             _log.warning("session %s: %s", self._fs.session_id, event.error)
-        if isinstance(event, Offloaded):
+        elif isinstance(event, Offloaded):
             event = replace(event, size_bytes=self._fs.state.stored[event.item_id].size_bytes)
-            self._log_offload(event.item_id)
-        elif not isinstance(event, OffloadFailed | RecordFailed):
+            if _log.isEnabledFor(logging.INFO):
+                self._log_offload(event.item_id)
+        else:
             level = logging.WARNING if isinstance(event, SummaryFailed) else logging.INFO
             if _log.isEnabledFor(level):
                 _log.log(level, "session %s: %s", self._fs.session_id, story(event))
@@ -71,6 +72,8 @@ class Notices:
 
     def called(self, call: CallMade) -> None:
         """Log what a call of the model was billed."""
+        if not _log.isEnabledFor(logging.INFO):
+            return
         used = call.usage
         text = "session %s: %s read a prompt of %s tokens, %s of them from the cache, and wrote %s"
         figures = (used.total_input_tokens, used.cache_read_input_tokens, used.output_tokens)

@@ -13,16 +13,14 @@ from ctxfs.storage.threads import run_to_completion, uninterrupted
 
 
 async def make_room(
-    reduction: Reduction | None, live: LiveTranscript, controller: CompactionController, *, overhead_tokens: int
+    reduction: Reduction, live: LiveTranscript, controller: CompactionController, *, overhead_tokens: int
 ) -> None:
-    """Do what ``reduction`` says, step by step; None: there is room.
+    """Do what ``reduction`` says, step by step.
 
     Raises:
         ContextOverflow: nothing more can be reduced, or not enough could be stored.
 
     """
-    if reduction is None:
-        return
     live.warn_of_forced()
     live.notices.last_failure = None
     answer: Reply | ModelError | None = None
