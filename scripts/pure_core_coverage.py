@@ -19,9 +19,20 @@ def measured() -> list[str]:
     return list(settings["tool"]["coverage"]["run"]["include"])
 
 
+def measured_files() -> list[Path]:
+    """The files of the pure core's modules."""
+    return [module for pattern in measured() for module in sorted(ROOT.glob(pattern))]
+
+
+def measured_modules() -> list[str]:
+    """The names by which they are imported."""
+    paths = [file.relative_to(ROOT / "src").with_suffix("") for file in measured_files()]
+    return [".".join(path.parts).removesuffix(".__init__") for path in paths]
+
+
 def measured_folders() -> set[str]:
     """The names of the folders of tests that stand beside them: each has the name of its modules' package."""
-    return {module.parent.name for pattern in measured() for module in ROOT.glob(pattern)}
+    return {file.parent.name for file in measured_files()}
 
 
 def main() -> int:

@@ -1,11 +1,14 @@
 """What every test runs under: both event loops, no network, no blocked loop, no real home directory."""
 
+import importlib
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Protocol, cast
 
 import pytest
 from blockbuster import BlockBusterFunction, blockbuster_ctx
@@ -14,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 import loopback_only
 from prove.parts import MEMORY
-from pure_core_coverage import measured_folders
+from pure_core_coverage import measured_folders, measured_modules
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
@@ -57,29 +60,88 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Let one collector measure the coverage of a worker process, not two.
+class Coverage(Protocol):
+    """What pytest-cov measures with in a process."""
 
-    pytest-cov begins before it knows that it is in a worker, and begins once more then. Where a test is not to be
-    measured only the second one pauses: the first would go on, and the test would take two to three times as long.
+    started: bool
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+def _coverage(config: pytest.Config) -> Coverage | None:
+    """What measures coverage in this process; None: nothing does, without ``--cov``."""
+    plugin: Any = config.pluginmanager.getplugin("_cov")
+    return None if plugin is None else cast("Coverage | None", plugin.cov_controller)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionstart(session: pytest.Session) -> Iterator[None]:
+    """Measure how the modules of the pure core are imported, and nothing more before the first test that is measured.
+
+    The process that hands out the tests runs none of them. In those that run them pytest-cov begins before it knows
+    where it is, and begins once more then: only the second collector is paused later, so the first one ends here.
     """
-    begun = session.config.pluginmanager.getplugin("_cov")
-    if hasattr(session.config, "workerinput") and begun is not None and begun.cov_controller is not None:
-        begun.cov_controller.pause()
+    hands_out = session.config.getoption("dist", "no") != "no"
+    is_worker = hasattr(session.config, "workerinput")
+    begun = _coverage(session.config)
+    if begun is not None and (hands_out or is_worker):
+        begun.pause()
+    yield
+    measuring = _coverage(session.config)
+    if measuring is not None and measuring.started and not session.config.getoption("cov_context", None):
+        for module in measured_modules():
+            importlib.import_module(module)
+        measuring.pause()
+
+
+IS_MEASURED = pytest.StashKey[bool]()
+"""Whether coverage is measured in a test: in what it and its fixtures do, not in what pytest does around it."""
+
+UNMEASURED = ("hypothesis", "slow", "service", "not_measured", "no_cover")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let each test that is measured start threads of its own.
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Note whether the test that comes is measured, and end what pytest-cov begins after one marked ``no_cover``."""
+    item.config.stash[IS_MEASURED] = item.stash[IS_MEASURED]
+    measuring = _coverage(item.config)
+    if measuring is not None and measuring.started and not item.config.getoption("cov_context", None):
+        measuring.pause()
+
+
+@contextmanager
+def _measured(config: pytest.Config) -> Iterator[None]:
+    """Measure coverage meanwhile, in threads of its own.
 
     A thread that was started while nothing was measured is never measured, and ctxfs keeps its threads for the next
     call: which lines a run covers would depend on the order of the tests.
     """
-    if not item.get_closest_marker("no_cover"):
-        from ctxfs.storage import threads
+    measuring = _coverage(config)
+    if measuring is None or measuring.started or not config.stash[IS_MEASURED]:
+        yield
+        return
+    from ctxfs.storage import threads  # what is imported before it is measured is not measured
 
-        threads._threads.cache_clear()  # noqa: SLF001 - nobody else ends them, and they end when nothing refers to them
+    threads._threads.cache_clear()  # noqa: SLF001 - nobody else ends them, and they end when nothing refers to them
+    measuring.resume()
+    try:
+        yield
+    finally:
+        measuring.pause()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(request: pytest.FixtureRequest) -> Generator[None, object, object]:
+    with _measured(request.config):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    with _measured(pyfuncitem.config):
+        return (yield)
 
 
 def _is_again(item: pytest.Item) -> bool:
@@ -103,22 +165,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Tests of code that only awaits run on asyncio. So do the examples that hypothesis derives, which are the same on
     both event loops; random ones (``make properties``) are tried on both. Coverage is measured in the fast tests of the
     pure core's own rooms that do the same every time, on one event loop: a module of it is covered by tests that stand
-    beside it, not by a command that happens to run it or by what hypothesis draws, and the other tests run at full
-    speed. So do those marked ``not_measured``, which run nothing of it that quicker ones do not run. Where
-    ``--cov-context`` asks which lines each test runs, all of them are measured.
+    beside it, not by a command that happens to run it or by what hypothesis draws, and all else runs at full speed:
+    other tests, those marked ``not_measured``, which run nothing of it that quicker ones do not run, and the collection
+    of tests. Where ``--cov-context`` asks which lines each test runs, all of them are measured.
     """
     if settings().derandomize:
         again = {item for item in items if _is_again(item)}
         config.hook.pytest_deselected(items=list(again))
         items[:] = [item for item in items if item not in again]
-    if config.getoption("cov_context", None):
-        return
+    measures_all = config.getoption("cov_context", None) is not None
     for item in items:
-        unlike_others = (
-            any(map(item.get_closest_marker, ("hypothesis", "slow", "service", "not_measured"))) or "trio" in item.name
-        )
-        if unlike_others or item.path.parent.name not in MEASURED:
-            item.add_marker("no_cover")
+        unlike_others = "trio" in item.name or any(map(item.get_closest_marker, UNMEASURED))
+        item.stash[IS_MEASURED] = measures_all or (item.path.parent.name in MEASURED and not unlike_others)
 
 
 @pytest.fixture(params=["asyncio", "trio"], scope="session")

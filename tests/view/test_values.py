@@ -20,8 +20,6 @@ from ctxfs.view.overview import chosen_rows, narrow_titles
 from ctxfs.view.pages import Pages
 from ctxfs.view.security import HEADERS, allowed_hosts, refusal, same_token
 
-HOSTS = allowed_hosts(7575)
-
 
 def call(number: int, tokens: int = 100, read: int | None = None, written: int = 0, usd: float | None = None) -> Call:
     usage = None if read is None else Usage(cache_read_input_tokens=read, cache_creation_input_tokens=written)
@@ -184,7 +182,7 @@ SAME = {"host": "127.0.0.1:7575"}
 def test_only_this_machines_browser_is_answered(
     method: str, headers: dict[str, str], may_write: bool, refused: bool
 ) -> None:
-    assert (refusal(method, headers, HOSTS, may_write=may_write) is not None) == refused
+    assert (refusal(method, headers, allowed_hosts(7575), may_write=may_write) is not None) == refused
 
 
 def test_the_token_has_to_be_whole() -> None:
