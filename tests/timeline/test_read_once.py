@@ -24,6 +24,7 @@ from ctxfs.session.timeline.back import pinned
 from ctxfs.session.timeline.bring_back import change_session
 from ctxfs.session.timeline.lives import Lives, Step
 from ctxfs.session.writer import SessionWriter
+from patience import HANGS_S
 
 pytestmark = pytest.mark.not_measured
 
@@ -151,8 +152,8 @@ async def _keeps(expected: int) -> None:
 
     The thread that read one may still hold it for a moment after its caller has gone on.
     """
-    with anyio.fail_after(10):
-        while _kept() != expected:
+    with anyio.fail_after(HANGS_S):
+        while _kept() != expected:  # noqa: ASYNC110 - nobody tells
             await anyio.sleep(0.01)
 
 
