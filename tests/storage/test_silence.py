@@ -6,6 +6,7 @@ import math
 import socket
 import threading
 from collections.abc import AsyncGenerator, Iterator
+from typing import NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ from anyio.lowlevel import checkpoint
 
 from agent.test_unknown_outcomes import Shop
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.errors import CtxfsError, OutcomeUnknown, SessionLocked
+from ctxfs.errors import CtxfsError, OutcomeUnknown, SessionLocked, StorageError
 from ctxfs.messages import ToolCall
 from ctxfs.storage import NewFile
 from ctxfs.storage.threaded import ThreadedStore
@@ -71,32 +72,49 @@ class Muting:
         self._listener.close()
 
 
+class Silent(NamedTuple):
+    """One bucket behind such a way, reached twice.
+
+    ``bucket``: gives a silent server up after half a second. ``patient``: waits for what a busy machine answers late.
+    """
+
+    way: Muting
+    bucket: Bucket
+    patient: Bucket
+
+
 @pytest.fixture(scope="module", params=["postgres", "s3"])
-def silent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Muting, Bucket]]:
-    """A bucket behind such a way; a silent server is given up after half a second."""
+def silent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Silent]:
     if request.param == "postgres":
         with postgres() as server:
             parts = urlsplit(server.url)
             directory = dict(pair.split("=", 1) for pair in parts.query.split("&"))["host"]
             way = Muting((socket.AF_UNIX, f"{directory}/.s.PGSQL.5432"))
-            bucket = PostgresBucket(f"postgresql://postgres@127.0.0.1:{way.port}/postgres", silent_s=0.5)
-            yield way, bucket
-            bucket.close()
+            url = f"postgresql://postgres@127.0.0.1:{way.port}/postgres"
+            buckets = [PostgresBucket(url, silent_s=silent_s) for silent_s in (0.5, HANGS_S)]
+            yield Silent(way, *buckets)
+            for bucket in buckets:
+                bucket.close()
     else:
         with moto(tmp_path_factory.mktemp("moto")) as server:
             parts = urlsplit(server.options["endpoint"])
             way = Muting((socket.AF_INET, (parts.hostname, parts.port)))
-            client = {"allow_http": True, "timeout": "500ms"}
-            endpoint = f"http://127.0.0.1:{way.port}"
-            yield way, open_bucket(server.url, {**S3, "endpoint": endpoint, "client_options": client})
+            place = {**S3, "endpoint": f"http://127.0.0.1:{way.port}"}
+            yield Silent(
+                way,
+                *(
+                    open_bucket(server.url, {**place, "client_options": {"allow_http": True, "timeout": timeout}})
+                    for timeout in ("500ms", f"{HANGS_S:.0f}s")
+                ),
+            )
     way.close()
 
 
 @pytest.mark.service
 @pytest.mark.anyio
-async def test_a_silent_answer_is_given_up_and_looked_up(silent: tuple[Muting, Bucket]) -> None:
+async def test_a_silent_answer_is_given_up_and_looked_up(silent: Silent) -> None:
     """The commit is made once, and acknowledged."""
-    way, bucket = silent
+    way, bucket, _ = silent
     before = way.swallowed
     store = ThreadedStore(ObjectStore(bucket, f"session_{uuid4().hex}"))
     await store.open(create=True, write=True)
@@ -110,38 +128,44 @@ async def test_a_silent_answer_is_given_up_and_looked_up(silent: tuple[Muting, B
 
 
 class Silenced(NetworkBucket):
-    """A bucket behind ``way``, on which the answer to write number ``at`` is swallowed."""
+    """A bucket of which the answer to write number ``at`` is swallowed; all else is waited for."""
 
-    def __init__(self, bucket: Bucket, way: Muting, at: int) -> None:
-        super().__init__(bucket, Network())
-        self._way = way
+    def __init__(self, silent: Silent, at: int) -> None:
+        super().__init__(silent.patient, Network())
+        self._silent = silent
         self._at = at
         self.writes = 0
 
-    def _count(self) -> None:
+    def _reached(self) -> Bucket:
         self.writes += 1
-        if self.writes == self._at:
-            self._way.armed.set()
+        if self.writes != self._at:
+            return self._silent.patient
+        self._connect()
+        self._silent.way.armed.set()
+        return self._silent.bucket
+
+    def _connect(self) -> None:
+        """Have a connection before the way becomes silent: the write must reach the server."""
+        while True:
+            with contextlib.suppress(StorageError):
+                list(self._silent.bucket.keys("none"))
+                return
 
     def create(self, key: str, data: bytes) -> None:
-        self._count()
-        super().create(key, data)
+        self._reached().create(key, data)
 
     def put(self, key: str, data: bytes) -> None:
-        self._count()
-        super().put(key, data)
+        self._reached().put(key, data)
 
 
 @pytest.mark.service
 @pytest.mark.anyio
-async def test_an_agent_goes_on_after_an_outcome_that_a_silent_server_left_unknown(
-    silent: tuple[Muting, Bucket],
-) -> None:
+async def test_an_agent_goes_on_after_an_outcome_that_a_silent_server_left_unknown(silent: Silent) -> None:
     """Whichever answer is missing: no call is charged twice, nothing is answered that is not durable."""
-    way, bucket = silent
+    way = silent.way
 
     async def run(at: int) -> tuple[Shop, int]:
-        held = Silenced(bucket, way, at)
+        held = Silenced(silent, at)
         shop = Shop(ObjectSessions(held, url="silent", ttl_s=0, give_up_s=0), f"session_{uuid4().hex}")
         for number in range(2):
             assert await shop.query(f"charge {number}")
