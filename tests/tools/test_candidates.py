@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -94,18 +95,34 @@ PATTERNS = (
 )
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("settings", [{}, {"fixed": True}, {"ignore_case": True}, {"word": True}, {"invert": True}])
-def test_nothing_is_missed(
-    root: Path, pattern: str, settings: dict[str, bool], capfd: pytest.CaptureFixture[str]
-) -> None:
-    query = Query(pattern=pattern, max_count=3, **settings)  # type: ignore[arg-type]
+SETTINGS: tuple[dict[str, bool], ...] = ({}, {"fixed": True}, {"ignore_case": True}, {"word": True}, {"invert": True})
+QUERIES = [
+    Query(pattern=pattern, max_count=3, **settings)  # type: ignore[arg-type]
+    for settings in SETTINGS
+    for pattern in PATTERNS
+]
+WORDLESS = [query for query in QUERIES if needed_words(query) is None]
+"""Every session is opened for them, whatever they are."""
+
+
+@pytest.mark.parametrize("query", [query for query in QUERIES if query not in WORDLESS])
+def test_nothing_is_missed(root: Path, query: Query, capfd: pytest.CaptureFixture[str]) -> None:
     every = printed(root, query, capfd, filtered=False)
     assert printed(root, query, capfd) == every
-    if settings.get("ignore_case"):
-        upper = Query(pattern=pattern.upper(), max_count=3, **settings)  # type: ignore[arg-type]
-        if "\\" not in pattern:
-            assert printed(root, upper, capfd) == every
+    if query.ignore_case and "\\" not in query.pattern:
+        upper = replace(query, pattern=query.pattern.upper())
+        assert printed(root, upper, capfd) == every
+
+
+@pytest.mark.parametrize("query", [WORDLESS[0], WORDLESS[-1]])
+def test_every_session_is_opened_where_a_line_needs_no_word(
+    root: Path, query: Query, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert printed(root, query, capfd) == printed(root, query, capfd, filtered=False)
+
+
+def test_lines_that_do_not_match_need_no_word() -> None:
+    assert {query.pattern for query in WORDLESS if query.invert} == set(PATTERNS)
 
 
 @pytest.mark.parametrize(
