@@ -54,7 +54,6 @@ from ctxfs.tools.base import Tool
 from ctxfs.tools.retrieval import retrieval_tools
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.search.lines import LineSearch, search_part
-from prove.workers import InlineExecutor
 from session_items import make_item
 
 __all__ = ["TARGETS", "Target", "framed"]
@@ -199,7 +198,10 @@ def content(data: bytes) -> None:
 
 
 def _wait(work: Coroutine[Any, Any, T]) -> T:
-    """Run what may wait, on a loop that lives as long as the process."""
+    """Run what may wait, on a loop that lives as long as the process.
+
+    A hop to a thread and back would take longer than most inputs.
+    """
     with without_threads():
         return _loop().run_until_complete(work)
 
@@ -207,7 +209,6 @@ def _wait(work: Coroutine[Any, Any, T]) -> T:
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
-    loop.set_default_executor(InlineExecutor())  # a hop to a thread and back takes longer than most inputs
     atexit.register(loop.close)
     return loop
 

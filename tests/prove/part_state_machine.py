@@ -34,7 +34,7 @@ from ctxfs.tools.retrieval import retrieval_tools
 from prove.crash_disk import Captured, CrashDisk, State
 from prove.crash_session import EXPORTS, ROOT, LocalStore
 from prove.parts import Part, Result, seed_in
-from prove.workers import InlineExecutor, in_order
+from prove.workers import in_order, in_turns
 from session_items import PLACEHOLDER, claimed_item, evicted, tool_result
 
 __all__ = ["PART", "SessionMachine", "controls", "run_machine"]
@@ -506,8 +506,7 @@ def run_machine(
         verbosity=Verbosity.quiet,
     )
     seed(number)(machine)
-    with asyncio.Runner() as SessionMachine.loop:
-        SessionMachine.loop.get_loop().set_default_executor(InlineExecutor())
+    with asyncio.Runner() as SessionMachine.loop, in_turns():
         run_state_machine_as_test(machine, settings=limits)
     return SessionMachine.steps - before
 

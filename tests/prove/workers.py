@@ -1,26 +1,28 @@
-"""Work on both cores: numbered batches in processes of their own, and an executor that needs none."""
+"""Work on both cores: numbered batches in processes of their own, and work of threads that needs none."""
 
+import asyncio
 import os
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from anyio import to_thread
 
+from ctxfs.storage import threads
+from ctxfs.storage.pool import Work
 from ctxfs.storage.threads import without_threads
 from ctxfs.text.jsontext import codec as json_codec
 
-__all__ = ["PROCESSES", "InlineExecutor", "counted_in_batches", "in_order", "no_threads"]
+__all__ = ["PROCESSES", "counted_in_batches", "in_order", "in_turns", "no_threads"]
 
 PROCESSES = 2
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -82,16 +84,23 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-class InlineExecutor(ThreadPoolExecutor):
-    """Runs at once what is meant for a worker thread: nobody else waits for the loop."""
+class _Turns:
+    """Does in the event loop, at its next turn, what is meant for a worker thread."""
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        done: Future[T] = Future()
-        try:
-            done.set_result(fn(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
-            done.set_exception(error)
-        return done
+    def submit(self, work: Work[Any]) -> None:
+        asyncio.get_running_loop().call_soon(work.run)
+
+
+@contextmanager
+def in_turns() -> Iterator[None]:
+    """Let asyncio's loop do all work itself: tasks still take turns, in the same order each time."""
+    turns = _Turns()
+    before = threads._threads  # noqa: SLF001 - what decides who works
+    threads._threads = lambda _process, _most: turns  # type: ignore[assignment] # noqa: SLF001
+    try:
+        yield
+    finally:
+        threads._threads = before  # noqa: SLF001
 
 
 @contextmanager
