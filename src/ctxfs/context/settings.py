@@ -21,6 +21,9 @@ from ctxfs.messages.items import ItemType
 from ctxfs.messages.tokens import TokenCounter, require_counter
 from ctxfs.session.records import EvictionSet
 
+_DEFAULT_TABLE = OffloadPolicy().to_mapping()
+"""A session that may evict what the default table allows records none."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ContextSettings:
@@ -229,10 +232,11 @@ def eviction_rules(
     pricing: ModelPricing | None,
 ) -> EvictionSet:
     """The rules in force, as the journal records them."""
+    table = policy.to_mapping()
     rules = EvictionSet(
         keep_recent=keep_recent,
         window_tokens=None if budget is None else budget.limit_tokens,
-        policy=None if policy.to_mapping() == OffloadPolicy().to_mapping() else policy.to_mapping(),
+        policy=None if table == _DEFAULT_TABLE else table,
         digest_tokens=policy.digest_tokens,
     )
     if pricing is None:
