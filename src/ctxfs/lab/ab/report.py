@@ -170,7 +170,9 @@ class Comparison:
             for one in self.figures
             if one.sessions and one.replaced == 0 and one.arm != "none"
         ]
-        notes = sorted({one.note for one in self.sessions if one.note and one.outcome in ("crashed", "failed")})
+        notes = sorted(
+            {f"{one.outcome}: {one.note}" for one in self.sessions if one.note and one.outcome in ("crashed", "failed")}
+        )
         return found + notes[:3]
 
     def text(self, margin_points: float = DEFAULT_MARGIN_POINTS, *, width: int = 80) -> str:

@@ -11,7 +11,7 @@ window.ctxfsCharts = (() => {
   const BILLS = { read: ["--c-read", "cache read"], written: ["--c-written", "cache write"], input: ["--c-input", "uncached"], output: ["--c-output", "reply"] };
   const WITHOUT = { label: "without eviction, estimated", colour: "--dim", dashed: true };
   const LANES = { compacted: "--c-summary", evicted: "--c-results", "read back": "--c-user", restored: "--good", "cache missed": "--bad" };
-  const AXIS = 102;
+  const AXIS = 102, NARROW_AXIS = 52;  // beside the lanes of events are their names; a recording has none
   let plots = [], data = null, strip = null, opens = () => {};
 
   const dollars = (usd) => `$${usd.toFixed(usd < 0.00005 || usd >= 0.1 ? 2 : 4)}`; // nearly as ctxfs.text.figures.usd
@@ -38,16 +38,16 @@ window.ctxfsCharts = (() => {
     return { series, columns };
   }
 
-  function axes(format) {
+  function axes(format, size = AXIS) {
     const base = { stroke: colour("--faint"), font: "11px system-ui, sans-serif", ticks: { show: false } };
     const grid = { stroke: colour("--line"), width: 1 };
     return [
       { ...base, grid: { show: false }, size: 24, values: (_, ticks) => ticks.map((n) => (Number.isInteger(n) && n > 0 ? whole.format(n) : "")) },
-      { ...base, grid, size: AXIS, values: (_, ticks) => ticks.map(format) },
+      { ...base, grid, size, values: (_, ticks) => ticks.map(format) },
     ];
   }
 
-  function lines(plot, marks) {
+  function lines(plot, marks, labelled) {
     const { ctx, bbox } = plot;
     ctx.save();
     ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
@@ -58,6 +58,7 @@ window.ctxfsCharts = (() => {
       ctx.lineWidth = devicePixelRatio;
       ctx.setLineDash([5 * devicePixelRatio, 4 * devicePixelRatio]);
       ctx.beginPath(); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); ctx.stroke();
+      if (!labelled) continue;
       ctx.textAlign = "right";
       const above = y - bbox.top > 16 * devicePixelRatio;
       ctx.fillText(mark.label, bbox.left + bbox.width - 4 * devicePixelRatio, y + (above ? -5 : 14) * devicePixelRatio);
@@ -139,7 +140,7 @@ window.ctxfsCharts = (() => {
       axes: [{ show: false }, { ...left, grid: none, values: () => [] }],
       series: [{}, { fill: colour("--line"), stroke: colour("--faint"), width: 1, points: none, paths: uPlot.paths.stepped({ align: 1 }) }],
       hooks: { setSelect: [(made) => made.select.width > 0 && zoomTo(made.posToVal(made.select.left, "x"), made.posToVal(made.select.left + made.select.width, "x"))] },
-    }, [data.calls, totals], box);
+    }, [[...data.calls.map((call) => call - 0.5), data.calls.length + 0.5], [...totals, totals.at(-1)]], box);  // each call is as wide as its bar
     strip.over.addEventListener("dblclick", () => zoomTo(0, Infinity));
   }
 
@@ -201,9 +202,9 @@ window.ctxfsCharts = (() => {
     named = named.toSorted((a, b) => (a.name in STYLES) - (b.name in STYLES));  // ours are drawn last, on top
     plot(figure, {
       series: [{}, ...named.map((line) => ({ label: line.name, stroke: colour(styleOf(line).hue), width: styleOf(line).width, dash: styleOf(line).dash, points: { show: false } }))],
-      axes: axes(short), padding: [8, ENDS, 0, 0],
+      axes: axes(short, NARROW_AXIS), padding: [8, ENDS, 0, 0],
       scales: { y: { range: () => [0, Math.max(top, ...near.map((mark) => mark.at)) * 1.06 || 1] } },
-      hooks: { draw: [(made) => lines(made, near), (made) => ends(made, named)] },
+      hooks: { draw: [(made) => lines(made, near, true), (made) => ends(made, named)] },
     }, [data.calls, ...named.map((line) => line.values)]);
   }
 
@@ -233,7 +234,7 @@ window.ctxfsCharts = (() => {
     plot(context, {
       series: [{}, ...series], axes: axes(short),
       scales: { y: { range: () => [0, Math.max(top, ...near.map((mark) => mark.at)) * 1.06 || 1] } },
-      hooks: { draw: [(made) => lines(made, near)] },
+      hooks: { draw: [(made) => lines(made, near, false)] },  // the legend has their names
     }, [data.calls, ...columns]);
     legend(context, [...named.toReversed(), ...near.map((mark) => ({ ...mark, dashed: true }))]);
     const beyond = marks.filter((mark) => !near.includes(mark)).map((mark) => mark.label);
