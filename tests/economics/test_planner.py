@@ -16,8 +16,9 @@ from ctxfs.eviction.economics.held import Candidate
 from ctxfs.eviction.economics.ledger import ASKING_TOKENS, PAGE_TOKENS, Ledger
 from ctxfs.eviction.economics.outlook import decisions
 from ctxfs.eviction.economics.parameters import EvictionParameters
-from ctxfs.eviction.economics.planner import Terms, Walk, plan
+from ctxfs.eviction.economics.planner import Walk, plan
 from ctxfs.eviction.economics.plans import Why
+from ctxfs.eviction.economics.terms import Terms
 from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 
 BOLD = EvictionParameters(max_loss=1.0, cover=0.0)
@@ -26,6 +27,7 @@ PRICES = (
     replace(ANTHROPIC_RATES, read=0.025),
     replace(ANTHROPIC_RATES, rewrites_all=True),
     Rates(read=0.25, write=1.0, output=4.0),
+    replace(ANTHROPIC_RATES, steps=((15_000, Rates(read=0.2, write=2.5, output=10.0)),)),
 )
 
 
@@ -365,7 +367,7 @@ def test_a_verdict_says_when_an_item_will_be_ripe() -> None:
     (verdict,) = decisions(ledger)
     assert verdict.risk > verdict.rent == pytest.approx(595)
     age = ledger.calls - ledger.held["a"].came + 1
-    price = ledger.read_back_price()
+    price = ledger.read_back_price(ledger.rates)
     assert verdict.risk == pytest.approx(EvictionParameters().hazard(ItemKind.FILE, 6_000) * price / age)
     ledger.calls += int(verdict.ripe_in_calls) + 20
     (ripe,) = decisions(ledger)

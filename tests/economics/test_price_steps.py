@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ctxfs.eviction.economics.belief import Billed
 from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.held import Candidate
 from ctxfs.eviction.economics.ledger import Ledger
@@ -49,12 +50,25 @@ def test_those_that_lose_least_leave_and_no_more_than_pay() -> None:
     assert list(plan(seen(14_000, item("more"), printed))) == ["more", "printed"]
 
 
-@pytest.mark.parametrize("rates", [STEPPED, replace(STEPPED, rewrites_all=True)])
-def test_the_rewrite_is_paid_at_the_prices_below_the_step(rates: Rates) -> None:
-    assert plan(seen(13_950, item("a"), rates=rates, read_back_weight=4)) == {"a": Why.STEP}
-    assert not plan(seen(13_950, item("a"), rates=rates, read_back_weight=1_000))
+@pytest.mark.parametrize(("rates", "weight"), [(STEPPED, 13), (replace(STEPPED, rewrites_all=True), 4)])
+def test_the_rewrite_is_paid_at_the_prices_below_the_step(rates: Rates, weight: float) -> None:
+    assert plan(seen(13_950, item("a"), rates=rates, read_back_weight=weight, max_loss=1.0)) == {"a": Why.STEP}
+    assert not plan(seen(13_950, item("a"), rates=rates, read_back_weight=1_000, max_loss=1.0))
     cold = replace(seen(13_950, item("a"), rates=rates), cache_expires_at=0.0)
     assert plan(cold, now=1.0) == {"a": Why.EXPIRED}
+
+
+def test_what_leaves_for_a_step_costs_no_more_than_the_bound() -> None:
+    early = (item("early", 10_000), 10_000)
+    assert plan(seen(*early, max_loss=1.0)) == {"early": Why.STEP}
+    assert not plan(seen(*early))  # 10,000 tokens would be cached again, and the session may end with this call
+
+
+def test_what_is_cached_again_above_a_step_costs_what_it_costs_there() -> None:
+    evicted = seen(item("early"), 30_000).evicted(["early"])
+    assert evicted.saved == -(6.25 - 0.5) * evicted.rewritten_tokens
+    missed = seen(30_000).replied([], billed=Billed(prompt=30_100, read=0, held=30_100))
+    assert missed.spent - seen(30_000).replied([]).spent == (6.25 - 0.5) * 30_080
 
 
 def test_what_is_likely_to_be_read_back_at_once_stays_above_the_step_too() -> None:

@@ -198,7 +198,6 @@ class Ledger:
         leaving = self.held.keys() & frozenset(item_ids)
         if not leaving:
             return self
-        rates = self.rates
         new_tokens = self.new_tokens
         freed = 0
         rewritten = 0  # tokens from the oldest that was sent on, once all have left
@@ -218,10 +217,13 @@ class Ledger:
                 self.open_read_backs.add(held.used, held.hazard)
         self.total_tokens -= freed
         self.chain.take_out({one: self.held[one].candidate.placeholder_tokens for one in leaving})
-        whole_prompt = rates.rewrites_all and rewritten > self.new_tokens
-        again = max(0, (self.total_tokens if whole_prompt else rewritten) - self.new_tokens)
+        if self.rates.rewrites_all and rewritten > self.new_tokens:
+            rewritten = self.total_tokens
+        again = max(0, rewritten - self.new_tokens)
         self.rewritten_tokens = max(self.rewritten_tokens, again)
-        self.saved -= 0.0 if cold else (rates.write - rates.read) * again
+        if not cold:
+            rates = self.rates.at(self.total_tokens)
+            self.saved -= (rates.write - rates.read) * again
         self.changes += 1
         return self
 
@@ -312,18 +314,13 @@ class Ledger:
         """How many more calls to expect: as many as were made, and ten."""
         return 10 + self.calls
 
-    def stay_cost(self) -> float:
+    def stay_cost(self, rates: Rates) -> float:
         """What a token costs that stays until a batch takes it: its rent, but no more than a rewrite."""
-        rates = self.rates
         return min(rates.read * self.horizon(), max(rates.read, rates.write - rates.read))
 
-    def read_back_price(self, prompt_tokens: int | None = None) -> float:
-        """What one read-back costs: the context is read once more, a reply asks, and a page comes and stays a while.
-
-        ``prompt_tokens``: at the prices of a request of this length; None: of the context as it is.
-        """
-        rates = self.rates.at(self.total_tokens if prompt_tokens is None else prompt_tokens)
-        page = (rates.write + self.stay_cost()) * (PAGE_TOKENS + ASKING_TOKENS)
+    def read_back_price(self, rates: Rates) -> float:
+        """What one read-back costs: the context is read once more, a reply asks, and a page comes and stays a while."""
+        page = (rates.write + self.stay_cost(rates)) * (PAGE_TOKENS + ASKING_TOKENS)
         return rates.read * self.total_tokens + rates.output * ASKING_TOKENS + page
 
     @property
@@ -409,7 +406,8 @@ class Ledger:
     def _with_miss(self, missed: int, never: float, paid: float) -> tuple[float, float]:
         """What the last request cost without eviction, and as it was, with what the cache had lost."""
         known = self.total_tokens - self.new_tokens
-        extra = (self.rates.write - self.rates.read) * missed
+        rates = self.rates.at(self.total_tokens)
+        extra = (rates.write - rates.read) * missed
         if not extra or self.is_detour:
             return never, paid + extra
         return never + extra * (known + self.gone_tokens) / known, paid + extra

@@ -4,8 +4,9 @@ from typing import Final
 
 from ctxfs.eviction.economics.held import Held
 from ctxfs.eviction.economics.ledger import Ledger
-from ctxfs.eviction.economics.planner import Terms, best_batch, plan
+from ctxfs.eviction.economics.planner import best_batch, plan
 from ctxfs.eviction.economics.plans import EvictionDecision, Why
+from ctxfs.eviction.economics.terms import Terms
 
 _AHEAD_CALLS: Final = 20
 """So far ahead the start of the next batch is sought: a breakpoint of the cache before it must be alive by then."""
@@ -24,7 +25,7 @@ def decisions(ledger: Ledger, *, now: float | None = None) -> tuple[EvictionDeci
             item_id=item_id,
             tokens=held.candidate.tokens,
             age_calls=age,
-            rent=ledger.rates.read * held.saved_tokens,
+            rent=terms.read * held.saved_tokens,
             risk=held.hazard * terms.weight / age,
             ripe_in_calls=waits,
             why=why,

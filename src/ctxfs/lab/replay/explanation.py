@@ -18,8 +18,8 @@ from ctxfs.errors.checks import names_settings
 from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
 from ctxfs.eviction.economics.features import ItemKind, kind_of_result, program_of
 from ctxfs.eviction.economics.ledger import Ledger, read_backs_in
-from ctxfs.eviction.economics.planner import Terms
 from ctxfs.eviction.economics.plans import EvictionDecision, Why
+from ctxfs.eviction.economics.terms import Terms
 from ctxfs.eviction.holds import RESTORED_REPLIES
 from ctxfs.eviction.keep_recent import keep_recent_reason
 from ctxfs.eviction.offload_plan import Plan, Trim
