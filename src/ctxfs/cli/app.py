@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -45,10 +46,35 @@ _BOUNDS = (
     (re.compile(r"Input should be a valid integer.*"), "use a whole number"),
 )
 """What typer says of a number, and what the rest of ctxfs says."""
+_HELP_COLUMNS = 80
+"""The most that help takes, and what it takes in a pipe, whatever ``COLUMNS`` says."""
 _MARGIN_COLUMNS = 2
 """What typer leaves free at the right of each line of help; the list of commands uses it."""
+_NARROW_COLUMNS = 60
+"""On a terminal that is narrower, there is no room for long names of options beside what they mean."""
 _OF_COMMANDS = ("--root", "--store", "--json")
 _UsageError: Any = typer.BadParameter.__mro__[1]  # newer versions of typer have a click of their own
+
+
+_Formatter: Any = TyperCommand.context_class.formatter_class
+
+
+class _HelpFormatter(_Formatter):  # type: ignore[misc]
+    """Help as wide as the terminal; typer's own is never narrower than 50 columns."""
+
+    def __init__(self) -> None:
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _HELP_COLUMNS
+        super().__init__(width=min(columns, _HELP_COLUMNS) - _MARGIN_COLUMNS)
+
+    def write_dl(self, rows: Any, col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write names, and what they mean; see ``click.HelpFormatter.write_dl``."""
+        super().write_dl(rows, col_max if self.width > _NARROW_COLUMNS else 10, col_spacing)
+
+
+def _help(command: Any, context: Any) -> str:
+    formatter = _HelpFormatter()
+    command.format_help(context, formatter)
+    return str(formatter.getvalue()).rstrip("\n")
 
 
 class Shell(StrEnum):
@@ -61,6 +87,10 @@ class Shell(StrEnum):
 
 class _Command(TyperCommand):
     """A command that refuses an option where a value is expected: ``--root --json`` lacks a directory."""
+
+    @override
+    def get_help(self, ctx: Any) -> str:
+        return _help(self, ctx)
 
     @override
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -125,6 +155,10 @@ class _Group(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands: Any = _Commands()
+
+    @override
+    def get_help(self, ctx: Any) -> str:
+        return _help(self, ctx)
 
     @override
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
