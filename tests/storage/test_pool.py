@@ -109,6 +109,32 @@ def test_no_work_waits_behind_a_busy_thread_while_another_may_be_begun() -> None
         assert all(work.exception() is None for work in works)
 
 
+_TRACED_TOGETHER = """
+import os, sys, threading, time
+from ctxfs.storage.pool import Pool, Work
+
+def hook(event, _):
+    if event in {"sys.settrace", "sys.setprofile"}:
+        time.sleep(0.05)  # another thread comes in between
+
+sys.addaudithook(hook)
+if "traced" in sys.argv:
+    threading.settrace(lambda *_: None)
+    threading.setprofile(lambda *_: None)
+pools = [Pool(1), Pool(1)]
+works = [Work(lambda: 1), Work(lambda: 1)]
+for pool, work in zip(pools, works):
+    pool.submit(work)
+os._exit(not all([work.wait(120) for work in works]))  # not `exit`, which waits for all work
+"""
+
+
+@pytest.mark.parametrize("how", ["plain", "traced"])
+def test_threads_that_begin_together_serve_where_python_refuses_to_trace_both(how: str) -> None:
+    """As it does on 3.11 while an audit hook runs; a process of its own, since nothing takes such a hook away."""
+    subprocess.run([sys.executable, "-c", _TRACED_TOGETHER, how], check=True, timeout=HANGS_S, capture_output=True)
+
+
 def test_a_failed_work_is_gone_when_nothing_refers_to_it() -> None:
     work = Work(_fail)
     work.run()

@@ -163,8 +163,13 @@ _unended: dict[Work[Any], None] = {}
 
 def _serve(works: _Works, open_works: list[None]) -> None:
     """Do one work after the other, until there is None, which the other threads of the pool get too."""
-    sys.settrace(threading.gettrace())  # as ``Thread`` does, for debuggers and coverage
-    sys.setprofile(threading.getprofile())
+    # As ``Thread`` does, for debuggers and coverage. Python 3.11 may refuse it while another thread does the same: this
+    # one is not traced then, but it serves, since who handed work over waits.
+    with suppress(RuntimeError):
+        if (trace := threading.gettrace()) is not None:
+            sys.settrace(trace)
+        if (profile := threading.getprofile()) is not None:
+            sys.setprofile(profile)
     while (work := works.get()) is not None:
         work.run()
         open_works.pop()
