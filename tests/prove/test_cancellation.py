@@ -45,6 +45,11 @@ def test_an_agent_goes_on_after_a_cancellation(name: str, way: str) -> None:
     assert cancel_everywhere(name, way, stride=29 * (2 if is_repeated(way) else 1), apart=3).wrong == []
 
 
+def test_what_is_redacted_again_is_kept_when_every_task_is_cancelled_once_more() -> None:
+    """The second time hits the tasks in which it is redacted again."""
+    assert cancel_everywhere("agent: query, redacted", "all_tasks() twice", stride=2, apart=5).wrong == []
+
+
 def test_what_is_broken_on_purpose_is_noticed() -> None:
     assert all(controls().values())
 

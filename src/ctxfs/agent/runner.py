@@ -91,18 +91,17 @@ class ToolRunner:
     async def _redact_rest(self, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> None:
         """Redact again what was cut in the middle of it: its tool has run, and would be run again without a result.
 
-        All of them at once: one that hangs costs no other its time.
+        All of them at once: one that hangs costs no other its time. Who cancels every task of the event loop cuts these
+        too; so once more what is left, until the time is over.
         """
-        rest = [call for call in calls if call.id in self._unredacted]
-        if not rest:
-            return
         try:
             with anyio.move_on_after(_REDACT_S):
-                async with TaskGroup() as group:
-                    for call in rest:
-                        group.start_soon(self._redact_again, call, results)
+                while rest := [call for call in calls if call.id in self._unredacted]:
+                    async with TaskGroup() as group:
+                        for call in rest:
+                            group.start_soon(self._redact_again, call, results)
         finally:
-            for call in rest:
+            for call in calls:
                 if call.id in self._unredacted:
                     text = "the result of call %s of the tool %s is lost: redact did not end"
                     _log.warning(text, quoted(call.id), quoted(call.name))
