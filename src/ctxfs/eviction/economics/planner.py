@@ -102,7 +102,7 @@ class Walk:
         self.freed = 0
         self.due = 0.0  # the rents of ripe items since they were
         self.gained = 0.0
-        self.soon = 0.0  # the read-backs to expect of what was chosen, in each of _LOOKS
+        self.soon = 0.0  # the read-backs to expect of what was chosen, in each of LOOKS
         self.later = 0.0
         self.latest = 0.0
 

@@ -58,7 +58,10 @@ def under_step(ledger: Ledger, taken: Sequence[Held], step: int, terms: Terms) -
 
 
 def _rewritten(ledger: Ledger, oldest: int, freed: int) -> int:
-    """What is written again once items have freed so many tokens; ``oldest``: the tokens from the first of them on."""
+    """What is written again once items have freed so many tokens, less what of those need not be written at all.
+
+    ``oldest``: the tokens from the first of them on.
+    """
     if oldest <= ledger.new_tokens:
         return 0
     behind = ledger.total_tokens if ledger.rates.rewrites_all else oldest
