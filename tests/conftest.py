@@ -113,14 +113,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
 
 
 @contextmanager
-def _measured(config: pytest.Config) -> Iterator[None]:
-    """Measure coverage meanwhile, in threads of its own.
+def _measured(config: pytest.Config, *, is_shared: bool = False) -> Iterator[None]:
+    """Measure coverage meanwhile, in threads of its own, if the test that runs is measured, or what runs ``is_shared``.
 
     A thread that was started while nothing was measured is never measured, and ctxfs keeps its threads for the next
     call: which lines a run covers would depend on the order of the tests.
     """
     measuring = _coverage(config)
-    if measuring is None or measuring.started or not config.stash[IS_MEASURED]:
+    if measuring is None or measuring.started or not (is_shared or config.stash[IS_MEASURED]):
         yield
         return
     from ctxfs.storage import threads  # what is imported before it is measured is not measured
@@ -135,7 +135,7 @@ def _measured(config: pytest.Config) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(request: pytest.FixtureRequest) -> Generator[None, object, object]:
-    with _measured(request.config):
+    with _measured(request.config, is_shared=request.scope != "function"):  # whichever test comes first
         return (yield)
 
 
@@ -177,7 +177,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     measures_all = config.getoption("cov_context", None) is not None
     for item in items:
         unlike_others = "trio" in item.name or any(map(item.get_closest_marker, UNMEASURED))
-        item.stash[IS_MEASURED] = measures_all or (item.path.parent.name in MEASURED and not unlike_others)
+        is_own = item.path.parent.name in MEASURED and not unlike_others
+        item.stash[IS_MEASURED] = is_own or (measures_all and not item.get_closest_marker("no_cover"))
 
 
 def pytest_collection_finish() -> None:

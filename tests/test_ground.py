@@ -79,6 +79,7 @@ def test_who_starts_a_server_or_a_browser_is_marked(module: str) -> None:
     assert not [path for path in users if "mark.service" not in path.read_text() + marked]
 
 
+@pytest.mark.no_cover
 def test_what_is_not_measured_runs_at_full_speed() -> None:
     assert sys.gettrace() is None
     assert threading.gettrace() is None

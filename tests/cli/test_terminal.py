@@ -101,3 +101,9 @@ def test_a_missing_session_says_where_it_was_looked_for(capfd: pytest.CaptureFix
     said = capfd.readouterr().err
     assert str(root) in said
     assert "--root" in said
+
+
+def test_help_on_a_terminal_of_hardly_any_columns_breaks_no_word() -> None:
+    shown = on_a_terminal("grep", "--help", columns=2)
+    assert "--ignore-case" in shown
+    assert max(map(len, shown.splitlines())) < 80

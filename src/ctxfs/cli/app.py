@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -50,6 +50,8 @@ _HELP_COLUMNS = 80
 """The most that help takes, and what it takes in a pipe, whatever ``COLUMNS`` says."""
 _MARGIN_COLUMNS = 2
 """What typer leaves free at the right of each line of help; the list of commands uses it."""
+_LEAST_COLUMNS = 38
+"""The least that help takes: below it, words are broken."""
 _NARROW_COLUMNS = 60
 """On a terminal that is narrower, there is no room for long names of options beside what they mean."""
 _OF_COMMANDS = ("--root", "--store", "--json")
@@ -62,17 +64,17 @@ _Formatter: Any = TyperCommand.context_class.formatter_class
 class _HelpFormatter(_Formatter):  # type: ignore[misc]
     """Help as wide as the terminal; typer's own is never narrower than 50 columns."""
 
-    def __init__(self) -> None:
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _HELP_COLUMNS
-        super().__init__(width=min(columns, _HELP_COLUMNS) - _MARGIN_COLUMNS)
+    def __init__(self, columns: int) -> None:
+        super().__init__(width=max(min(columns, _HELP_COLUMNS) - _MARGIN_COLUMNS, _LEAST_COLUMNS))
+        self._names_columns = 10 if columns < _NARROW_COLUMNS else 30
 
     def write_dl(self, rows: Any, col_max: int = 30, col_spacing: int = 2) -> None:
         """Write names, and what they mean; see ``click.HelpFormatter.write_dl``."""
-        super().write_dl(rows, col_max if self.width > _NARROW_COLUMNS else 10, col_spacing)
+        super().write_dl(rows, min(col_max, self._names_columns), col_spacing)
 
 
-def _help(command: Any, context: Any) -> str:
-    formatter = _HelpFormatter()
+def _help(command: Any, context: Any, stream: TextIO) -> str:
+    formatter = _HelpFormatter(shutil.get_terminal_size().columns if stream.isatty() else _HELP_COLUMNS)
     command.format_help(context, formatter)
     return str(formatter.getvalue()).rstrip("\n")
 
@@ -90,7 +92,7 @@ class _Command(TyperCommand):
 
     @override
     def get_help(self, ctx: Any) -> str:
-        return _help(self, ctx)
+        return _help(self, ctx, sys.stdout)
 
     @override
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -158,7 +160,7 @@ class _Group(TyperGroup):
 
     @override
     def get_help(self, ctx: Any) -> str:
-        return _help(self, ctx)
+        return _help(self, ctx, sys.stdout)
 
     @override
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -230,7 +232,7 @@ def _main(
         _print_completion(completion)
         raise typer.Exit
     if context.invoked_subcommand is None:
-        sys.stderr.write(f"{context.get_help()}\n")
+        sys.stderr.write(f"{_help(context.command, context, sys.stderr)}\n")
         raise typer.Exit(WRONG_USE)
 
 

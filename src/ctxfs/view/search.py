@@ -68,8 +68,8 @@ async def search_all(
     """Search all sessions, the newest first; see ``search_sessions``.
 
     Sessions that were never listed are listed after the search: hits are there at once, but without the questions of
-    their sessions. What the list then says of damaged ones comes last, since the search opened only those that could
-    match.
+    their sessions. What the list then says of damaged ones comes at the end of the first page, since the search opened
+    only those that could match.
     """
     is_listed = await sessions.is_listed()
     known = chosen_rows(await sessions.summaries() if is_listed else await sessions.seen())
@@ -79,13 +79,15 @@ async def search_all(
             if isinstance(one, Problem):
                 told.add(one.text)
             yield one
-    if is_listed:
+    if is_listed or first or skip:
         return
-    damaged = [session for session in chosen_rows(await sessions.summaries()) if session.is_damaged]
-    async with aclosing(search_sessions(sessions.stores, damaged, pattern)) as found:
-        async for one in found:
-            if isinstance(one, Problem) and one.text not in told:
-                yield one
+    for session in chosen_rows(await sessions.summaries()):
+        if not session.is_damaged:
+            continue
+        async with aclosing(search_sessions(sessions.stores, [session], pattern)) as found:
+            async for one in found:
+                if isinstance(one, Problem) and one.text not in told:
+                    yield one
 
 
 async def search_sessions(

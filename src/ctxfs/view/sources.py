@@ -21,7 +21,7 @@ from ctxfs.session.listing.summary import Question, SessionSummary, first_questi
 from ctxfs.session.records import Record
 from ctxfs.session.state import SessionState
 from ctxfs.session.timeline.timeline import Timeline
-from ctxfs.storage.sessions import ListingStores, SessionFound, SessionStores, has_writer, session_ids
+from ctxfs.storage.sessions import DirectoryStores, ListingStores, SessionStores, has_writer, session_ids
 from ctxfs.storage.threads import run_in_steps, run_to_completion
 from ctxfs.view.activity import Activity
 from ctxfs.view.activity_builder import ActivityBuilder
@@ -179,8 +179,10 @@ class OpenSessions:
 
     async def seen(self) -> Sequence[SessionSummary]:
         """All sessions, in no order, as far as they are known without reading one: when each changed, and its size."""
-        found = await self.stores.sessions()
-        return await run_to_completion(lambda: [_seen(self.stores.directory, one) for one in found])
+        found = {one.session_id: one.changed_at for one in await self.stores.sessions()}
+        if isinstance(self.stores, DirectoryStores):  # ``summaries`` has those that may not be read, too
+            found = dict.fromkeys(await self.stores.all_names(), 0.0) | found
+        return await run_to_completion(lambda: [_seen(self.stores.directory, *one) for one in found.items()])
 
     async def running(self, session_ids: Iterable[str]) -> frozenset[str]:
         """The sessions among these that a writer has open."""
@@ -193,9 +195,10 @@ class OpenSessions:
             await self._open.popitem()[1].close()
 
 
-def _seen(root: Path | None, found: SessionFound) -> SessionSummary:
+def _seen(root: Path | None, session_id: str, changed_at: float) -> SessionSummary:
     size = 0
     if root is not None:
         with suppress(OSError):  # opening it will say what is wrong
-            size = looked_at(root / found.session_id).disk_bytes
-    return SessionSummary(session_id=found.session_id, changed_at=found.changed_at, disk_bytes=size)
+            changed_at = changed_at or (root / session_id).stat().st_mtime
+            size = looked_at(root / session_id).disk_bytes
+    return SessionSummary(session_id=session_id, changed_at=changed_at, disk_bytes=size)
