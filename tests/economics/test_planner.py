@@ -256,7 +256,10 @@ def assert_costs_as_decided(ledger: Ledger) -> None:
     left = ledger.copy().evicted([held.id for held in walk.chosen])
     assert ledger.total_tokens - left.total_tokens == walk.freed
     rewritten = 0.0 if ledger.is_cold(None) else ledger.saved - left.saved
-    assert rewritten == pytest.approx(walk.cost)
+    if ledger.rates.at(left.total_tokens) == ledger.rates.at(ledger.total_tokens):
+        assert rewritten == pytest.approx(walk.cost)
+    else:  # below a step in price, which the context was above: the request costs less than was expected
+        assert rewritten <= walk.cost
 
 
 def many(count: int, **more: Any) -> Ledger:

@@ -16,7 +16,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from ctxfs.storage import threads
+from ctxfs.storage import pool, threads
 from ctxfs.storage.threads import answer_of, begin, result_of, run_in_steps, run_to_completion, uninterrupted
 from interrupting import Interrupt, interrupted_by, press_ctrl_c_on_trio
 from patience import HANGS_S
@@ -433,6 +433,7 @@ def test_wherever_an_interrupt_hits_who_hands_work_over_the_next_work_is_done(
             asyncio.run(cut(interrupt))
         assert asyncio.run(asyncio.wait_for(again(), HANGS_S)) == ["done", "done"], interrupt.where
         hit.append(interrupt.where or "")
+        pool._unended.clear()  # noqa: SLF001 - a tracer cuts between two lines where no interrupt can
     assert any("submit" in where for where in hit)
 
 
