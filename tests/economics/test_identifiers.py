@@ -64,6 +64,14 @@ def test_a_draft_is_read_like_what_it_was_made_of(texts: list[str], asked: set[i
     assert [one.names() for one in brought] == in_order(texts)
 
 
+def test_what_was_read_in_a_draft_is_known_where_it_was_taken_in() -> None:
+    index = IdentifierIndex()
+    draft = index.draft()
+    assert draft.bring(["same_identifier"]).names() == ["same_identifier"]
+    index.take(draft)
+    assert index.draft().bring(["same_identifier"]).names() == []
+
+
 def test_what_came_into_a_draft_alone_is_not_known() -> None:
     index = IdentifierIndex()
     earlier = index.bring(["earlier_identifier"])

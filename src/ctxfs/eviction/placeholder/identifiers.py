@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ctxfs.messages.tokens import chunks
@@ -58,11 +58,18 @@ def _add_strings(value: Any, texts: list[str]) -> None:
 
 @dataclass(slots=True, eq=False)
 class Brought:
-    """What some texts bring into a session. ``found``: all of it, once they are read; ``texts`` is empty then."""
+    """What some texts bring into a session. ``found``: all of it, once they are read; ``texts`` is empty then.
+
+    ``chars``: how many characters they have, or had: what was read in a draft waits in what it was a draft of, too.
+    """
 
     index: "IdentifierIndex"
     texts: Sequence[str]
     found: Sequence[str] | None = None
+    chars: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chars = sum(map(len, self.texts))
 
     def names(self) -> list[str]:
         """The identifiers that no earlier text had, in order, but for those that are too long to list."""
@@ -125,7 +132,7 @@ class IdentifierIndex:
 
     def _wait(self, brought: Brought) -> None:
         self._unread.append(brought)
-        self._unread_chars += sum(map(len, brought.texts))
+        self._unread_chars += brought.chars
         if self.before is not None:
             self._drafted.append(brought)
 
@@ -135,7 +142,7 @@ class IdentifierIndex:
         brought = self._unread[0]
         found = self._new_in(brought.texts) if brought.found is None else brought.found
         self._unread.popleft()
-        self._unread_chars -= sum(map(len, brought.texts))
+        self._unread_chars -= brought.chars
         self.known.update(found)
         brought.found = found
         brought.texts = ()
