@@ -12,6 +12,8 @@ from ctxfs.eviction.economics.ledger import Ledger
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.economics.planner import plan
 from ctxfs.eviction.economics.plans import Why
+from ctxfs.eviction.economics.price_steps import under_step
+from ctxfs.eviction.economics.terms import Terms
 from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 
 ABOVE = Rates(read=0.5, write=6.25, output=25.0)
@@ -89,6 +91,14 @@ def test_what_leaves_anyway_counts() -> None:
     above = old.added([item("young", 3_500, kind=ItemKind.FILE)]).replied([5])
     assert above.total_tokens > 20_000
     assert list(plan(above).values()) == [Why.BATCH]
+
+
+@pytest.mark.parametrize(("kind", "leaving"), [(ItemKind.RESULT, ["more"]), (ItemKind.FILE, [])])
+def test_what_leaves_anyway_may_be_read_back_too(kind: ItemKind, leaving: list[str]) -> None:
+    often = {ItemKind.RESULT: 0.04, ItemKind.FILE: 1.0, ItemKind.ARGUMENTS: 0.3}
+    ledger = seen(13_950, item("more"), item("leaves", kind=kind), read_backs=often)
+    terms = Terms(ledger, cold=False, prompt_tokens=20_000)
+    assert [held.id for held in under_step(ledger, [ledger.held["leaves"]], 20_000, terms)] == leaving
 
 
 def test_calls_above_the_step_are_counted_at_its_prices() -> None:
