@@ -81,8 +81,9 @@ def _coverage(config: pytest.Config) -> Coverage | None:
 def pytest_sessionstart(session: pytest.Session) -> Iterator[None]:
     """Measure how the modules of the pure core are imported, and nothing more before the first test that is measured.
 
-    The process that hands out the tests runs none of them. In those that run them pytest-cov begins before it knows
-    where it is, and begins once more then: only the second collector is paused later, so the first one ends here.
+    The process that hands out the tests runs none of them, and measures nothing. In each worker process pytest-cov
+    begins twice: before it knows that it is in one, and then again. Later only the second collector is paused, so the
+    first one ends here.
     """
     hands_out = session.config.getoption("dist", "no") != "no"
     is_worker = hasattr(session.config, "workerinput")

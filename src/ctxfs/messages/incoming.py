@@ -39,7 +39,10 @@ class Incoming:
 def new_item(
     incoming: Incoming, *, names: NameAllocator, counter: TokenCounter, named: tuple[str, str] | None = None
 ) -> ContextItem:
-    """Count ``incoming``, and give it an id and a file from ``names``; ``named``: those that it has already."""
+    """Make an item of ``incoming``: it is counted, and ``names`` gives it an id and a file name.
+
+    ``named``: the id and the name that it has already; None: it is new.
+    """
     message = incoming.message
     item_type = incoming.item_type
     if named is not None:

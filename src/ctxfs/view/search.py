@@ -67,9 +67,9 @@ async def search_all(
 ) -> AsyncGenerator[FoundItem | Problem | Progress, None]:
     """Search all sessions, the newest first; see ``search_sessions``.
 
-    Sessions that were never listed are listed after the search: hits are there at once, but without the questions of
-    their sessions. What the list then says of damaged ones comes at the end of the first page, since the search opened
-    only those that could match.
+    Where the sessions were never listed, the list is made after the search. So hits are there at once, but without the
+    questions of their sessions. The search opens only sessions that can match; what the list says of other, damaged
+    ones comes at the end of the first page.
     """
     is_listed = await sessions.is_listed()
     known = chosen_rows(await sessions.summaries() if is_listed else await sessions.seen())

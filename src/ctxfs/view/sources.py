@@ -11,17 +11,16 @@ import anyio
 
 from ctxfs.errors import SessionNotFound
 from ctxfs.messages.names import TERMINAL
-from ctxfs.session.derived import DERIVED_NAME
 from ctxfs.session.discovery import unknown_files
 from ctxfs.session.filesystem import ContextFileSystem, storage_of
 from ctxfs.session.index import INDEX_NAME
 from ctxfs.session.journal import Scan, scan
-from ctxfs.session.listing.catalogue import list_summaries
+from ctxfs.session.listing.catalogue import list_summaries, listed_in
 from ctxfs.session.listing.summary import Question, SessionSummary, first_question, looked_at
 from ctxfs.session.records import Record
 from ctxfs.session.state import SessionState
 from ctxfs.session.timeline.timeline import Timeline
-from ctxfs.storage.sessions import DirectoryStores, ListingStores, SessionStores, has_writer, session_ids
+from ctxfs.storage.sessions import DirectoryStores, SessionStores, has_writer, session_ids
 from ctxfs.storage.threads import run_in_steps, run_to_completion
 from ctxfs.view.activity import Activity
 from ctxfs.view.activity_builder import ActivityBuilder
@@ -170,17 +169,13 @@ class OpenSessions:
 
     async def is_listed(self) -> bool:
         """Whether the sessions have been listed before: otherwise ``summaries`` has to read all of them."""
-        path: Path | None = None
-        if self.stores.directory is not None:
-            path = self.stores.directory / DERIVED_NAME
-        elif isinstance(self.stores, ListingStores):
-            path = self.stores.list_path
+        path = listed_in(self.stores)
         return path is not None and await run_to_completion(path.exists)
 
     async def seen(self) -> Sequence[SessionSummary]:
         """All sessions, in no order, as far as they are known without reading one: when each changed, and its size."""
         found = {one.session_id: one.changed_at for one in await self.stores.sessions()}
-        if isinstance(self.stores, DirectoryStores):  # ``summaries`` has those that may not be read, too
+        if isinstance(self.stores, DirectoryStores):  # with those that may not be read, as ``summaries``
             found = dict.fromkeys(await self.stores.all_names(), 0.0) | found
         return await run_to_completion(lambda: [_seen(self.stores.directory, *one) for one in found.items()])
 

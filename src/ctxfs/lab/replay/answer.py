@@ -122,11 +122,16 @@ def could_leave(report: Report) -> str:
 def check(report: Report) -> str:
     """How far each prompt, predicted from the calls before it, is from its bill, by agent; empty without a bill."""
     said = [f"{agent} {_off(predictions)}" for agent, predictions in _predictions(report).items()]
-    unbilled = sum(s.prediction.unbilled_calls for s in report.sessions)
     if not said:
         return ""
-    more = f" {unbilled:,} calls have no usage, and could not be checked." if unbilled else ""
-    return f"Check: each prompt, predicted from the calls before it, against its bill: {'; '.join(said)}.{more}"
+    all_said = "; ".join(said)
+    return f"Check: each prompt, predicted from the calls before it, against its bill: {all_said}.{_unchecked(report)}"
+
+
+def _unchecked(report: Report) -> str:
+    """What the check leaves out, as one more sentence; "" for nothing."""
+    unbilled = sum(s.prediction.unbilled_calls for s in report.sessions)
+    return f" Without usage, so not checked: {plural(unbilled, 'call')}." if unbilled else ""
 
 
 def _predictions(report: Report) -> dict[str, list[Prediction]]:
@@ -168,18 +173,15 @@ def _checked(report: Report, width: int) -> str:
     if not rows:
         return ""
     table = _table(("check", "prompts", "in all", "each", "sessions", ""), rows)
-    unbilled = sum(s.prediction.unbilled_calls for s in report.sessions)
-    more = f" {unbilled:,} calls have no usage, and could not be checked." if unbilled else ""
-    return f"{_wrapped(f'{_CHECK_LEGEND}{more}', width)}\n\n{table}"
+    return f"{_wrapped(f'{_CHECK_LEGEND}{_unchecked(report)}', width)}\n\n{table}"
 
 
 def _notes(report: Report) -> list[str]:
     """What the figures rest on."""
     notes = []
     if short := sum(call.is_reply_counted for s in report.sessions for call in s.bill):
-        notes.append(
-            f"{short:,} calls report fewer output tokens than their replies hold; the replies' length was used."
-        )
+        said = f"In {plural(short, 'call')} the reply holds more output tokens than the bill says"
+        notes.append(f"{said}; its length was used.")
     without_price = set(unpriced(chain.from_iterable(s.bill for s in report.sessions)))
     without_price |= {s.model or "a model that is not named" for s in report.sessions if s.recorded.usd is None}
     if without_price:

@@ -28,6 +28,13 @@ _MADE_BY = f"{__version__} 4"
 _OPENED_AT_ONCE = 16
 
 
+def listed_in(stores: SessionStores) -> Path | None:
+    """The file that keeps the list of sessions; None: there is none, and each session is read each time."""
+    if stores.directory is not None:
+        return stores.directory / DERIVED_NAME
+    return stores.list_path if isinstance(stores, ListingStores) else None
+
+
 async def list_summaries(stores: SessionStores, *, progress: Progress | None = None) -> list[SessionSummary]:
     """Every session of a place, in no order; empty when there is no such directory.
 
@@ -39,16 +46,15 @@ async def list_summaries(stores: SessionStores, *, progress: Progress | None = N
 
     """
     kind: _InDirectory | _OnServer
-    root = stores.directory
-    if root is not None:
-        path = root / DERIVED_NAME
-        kind = _InDirectory(root)
-    elif isinstance(stores, ListingStores) and stores.list_path is not None:
-        path = stores.list_path
+    path = listed_in(stores)
+    if path is None:
+        return await _read_all(stores, await stores.sessions(), progress)
+    if stores.directory is not None:
+        kind = _InDirectory(stores.directory)
+    else:
+        assert isinstance(stores, ListingStores)
         kind = _OnServer(stores)
         await run_to_completion(lambda: _make_directory(path.parent))
-    else:
-        return await _read_all(stores, await stores.sessions(), progress)
     derived = Derived(path, kind)
     try:
         return await derived.ask(lambda _, known: [_summary_of(one) for one in known.values()], progress=progress)
