@@ -73,6 +73,15 @@ def test_what_is_cached_again_above_a_step_costs_what_it_costs_there() -> None:
     assert missed.spent - seen(30_000).replied([]).spent == (6.25 - 0.5) * 30_080
 
 
+def test_a_miss_would_have_cost_more_where_the_context_without_eviction_is_above_the_step() -> None:
+    below = seen(item("early", 18_000), 4_000).evicted(["early"]).replied([]).added([10])
+    length = below.total_tokens
+    assert length < 20_000 < length + below.gone_tokens
+    missed = below.copy().replied([], billed=Billed(prompt=length, read=0, held=length))
+    longer = length - 10 + below.gone_tokens
+    assert missed.spent - below.replied([]).spent == pytest.approx((ABOVE.write - ABOVE.read) * longer)
+
+
 def test_what_is_likely_to_be_read_back_at_once_stays_above_the_step_too() -> None:
     assert not plan(seen(13_950, item("a", kind=ItemKind.FILE)))
 

@@ -165,12 +165,11 @@ class Ledger:
         ``cache_expires_at``: as above. ``billed``: what the request was billed; None: not known, so all of it is taken
         to be cached.
         """
-        never, paid = self._next_request()
         checked = NO_BILL
         if billed is not None:
             written = self.new_tokens + self.rewritten_tokens
             checked = Checked.of(billed, total=self.total_tokens, written=written, misses=self.misses)
-            never, paid = self._with_miss(checked.missed, never, paid)
+        never, paid = self._next_request(missed=checked.missed)
         self.spent += never
         self.saved += never - paid
         if self.is_detour:
@@ -392,22 +391,18 @@ class Ledger:
                 since, hazard = self.left.pop(item_id)
                 self.open_read_backs.add(since, -hazard)
 
-    def _next_request(self) -> tuple[float, float]:
-        """What the next request costs without eviction, and as the context is."""
+    def _next_request(self, missed: int = 0) -> tuple[float, float]:
+        """What the next request costs without eviction, and as the context is.
+
+        ``missed``: so many tokens of what was sent must be written again, since the cache had lost them.
+        """
         known = self.total_tokens - self.new_tokens
         at = self.rates.at(self.total_tokens)
-        paid = at.read * known + at.write * self.new_tokens
+        paid = at.read * (known - missed) + at.write * (self.new_tokens + missed)
         if self.is_detour:  # without eviction there would be neither this request nor the reply that asked for it
             return 0.0, paid + at.output * self.reply_tokens
         longer = self.rates.at(self.total_tokens + self.gone_tokens + self.gone_new_tokens)
         never = longer.read * (known + self.gone_tokens) + longer.write * (self.new_tokens + self.gone_new_tokens)
+        if missed:  # of the longer context as large a share was lost
+            never += (longer.write - longer.read) * missed * (known + self.gone_tokens) / known
         return never, paid
-
-    def _with_miss(self, missed: int, never: float, paid: float) -> tuple[float, float]:
-        """What the last request cost without eviction, and as it was, with what the cache had lost."""
-        known = self.total_tokens - self.new_tokens
-        rates = self.rates.at(self.total_tokens)
-        extra = (rates.write - rates.read) * missed
-        if not extra or self.is_detour:
-            return never, paid + extra
-        return never + extra * (known + self.gone_tokens) / known, paid + extra
