@@ -24,7 +24,8 @@ from ctxfs.messages.tokens import default_counter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.memory import MemoryStore
 from ctxfs.text.steps import CpuBudget
-from ctxfs.tools import ToolResult, read_tool, retrieval_tools
+from ctxfs.tools import ToolResult, read_tool, recall_tools, retrieval_tools
+from ctxfs.tools.decorator import _Arguments
 from ctxfs.tools.paging import MAX_LINE_CHARS
 from ctxfs.tools.search.contents import in_order
 from ctxfs.tools.search.line_pattern import MAX_CPU_S, LinePattern
@@ -74,6 +75,22 @@ class Session:
 def still() -> CpuBudget:
     """The budget of one search, on a machine so fast that none of it is ever used."""
     return CpuBudget(MAX_CPU_S, clock=lambda: 0.0)
+
+
+async def test_the_type_hints_of_the_tools_are_read_once_in_a_process() -> None:
+    first = ContextFileSystem(store=MemoryStore(), session_id="first")
+    other = ContextFileSystem(store=MemoryStore(), session_id="other")
+    async with first, other:
+        tools = [*retrieval_tools(first), *recall_tools(first), read_tool(first)]
+        models = set(_Arguments.__subclasses__())
+        again = [*retrieval_tools(other), *recall_tools(other), read_tool(other, name="Open")]
+        assert set(_Arguments.__subclasses__()) == models
+        assert [tool.input_schema for tool in again] == [tool.input_schema for tool in tools]
+        dict(again[0].input_schema)["properties"].clear()  # only that session's own
+        assert tools[0].input_schema["properties"]
+        found = await first.offload(tool_result(first, "\n".join(LOG), "call_1", "Bash"))
+        assert "step 7" in (await tools[0].run({"ref": found, "offset": 7, "limit": 1})).text
+        assert "context_list" in (await again[0].run({"ref": found})).text  # each reads its own session
 
 
 def damage(path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, cast
 
@@ -27,6 +27,16 @@ class _Arguments(BaseModel):
     """Base of all arguments. Here since a process's first model reads the disk (for plugins of pydantic)."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments of a function, as its type hints declare them; reading these takes milliseconds."""
+
+    parameters: list[inspect.Parameter]
+    model: type[BaseModel]
+    """Validates what a model sent: fields in the order of the parameters, aliased to their names."""
+    schema: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,17 +89,16 @@ def tool(
 
     def decorate(function: Callable[P, R]) -> FunctionTool[P, R]:
         tool_name = name if name is not None else getattr(function, "__name__", "")
-        signature = _signature(function, tool_name)
-        model, schema = _arguments_model(function, signature, tool_name)
+        arguments = read_arguments(function, tool_name)
         return FunctionTool(
             name=tool_name,
             description=description,
-            input_schema=schema,
+            input_schema=arguments.schema,
             keep_recent=keep_recent,
             pin=pin,
             read_only=read_only,
             function=function,
-            handler=_handler(function, signature, model, tool_name),
+            handler=calling(function, arguments, tool_name),
         )
 
     return decorate
@@ -127,14 +136,15 @@ def _signature(function: Callable[..., Any], tool_name: str) -> inspect.Signatur
     return signature
 
 
-def _arguments_model(
-    function: Callable[..., Any], signature: inspect.Signature, tool_name: str
-) -> tuple[type[BaseModel], dict[str, Any]]:
-    """A model of the arguments (fields in the order of the parameters, aliased to their names) and its schema."""
+def read_arguments(function: Callable[..., Any], tool_name: str) -> Arguments:
+    """Read the arguments of a function from its type hints.
+
+    Raises ``ToolDefinitionError``: they cannot be the arguments of a tool.
+    """
+    parameters = list(_signature(function, tool_name).parameters.values())
     documented = _documented_parameters(inspect.getdoc(function) or "")
     fields = {
-        f"argument_{i}": _field(parameter, documented.get(parameter.name))
-        for i, parameter in enumerate(signature.parameters.values())
+        f"argument_{i}": _field(parameter, documented.get(parameter.name)) for i, parameter in enumerate(parameters)
     }
     try:
         model = create_model("Arguments", __base__=_Arguments, **cast("dict[str, Any]", fields))
@@ -144,7 +154,7 @@ def _arguments_model(
     schema = _without_titles(schema)
     schema.pop("description", None)  # the base's docstring
     schema.setdefault("properties", {})
-    return model, schema
+    return Arguments(parameters, model, schema)
 
 
 def _field(parameter: inspect.Parameter, documented: str | None) -> tuple[Any, Any]:
@@ -199,14 +209,14 @@ def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _handler(
-    function: Callable[..., Any], signature: inspect.Signature, model: type[BaseModel], tool_name: str
-) -> Callable[[Mapping[str, Any]], Any]:
-    parameters = list(signature.parameters.values())
+def calling(
+    function: Callable[..., Any], arguments: Arguments, tool_name: str
+) -> Callable[[Mapping[str, Any]], Awaitable[Any]]:
+    """Return a tool's handler: it calls the function with what a model sent, once that is valid."""
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
-    async def handle(arguments: Mapping[str, Any]) -> Any:
-        args, kwargs = _bind(_validated(model, arguments, tool_name), parameters)
+    async def handle(sent: Mapping[str, Any]) -> Any:
+        args, kwargs = _bind(_validated(arguments.model, sent, tool_name), arguments.parameters)
         if is_async:
             return await function(*args, **kwargs)
         # in a tuple, since trio refuses a function that returns a coroutine

@@ -1,16 +1,24 @@
 """The tools that read what a session stored: each tells its model what cannot be read, and why."""
 
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
 from functools import wraps
 from typing import ParamSpec
 
 from ctxfs.errors import CorruptContent, NotStored, SessionError, StorageError, ToolError, UnknownItem
 from ctxfs.tools.base import READING_DESCRIPTIONS, ToolResult, told
-from ctxfs.tools.decorator import FunctionTool, tool
+from ctxfs.tools.decorator import Arguments, FunctionTool, calling, read_arguments
 
 P = ParamSpec("P")
 
 _CALL_AGAIN = "Call the tool that gave it again only if it changes nothing."
+
+_ARGUMENTS: dict[str, Arguments] = {}
+"""The arguments of each function that became such a tool, by its module and name.
+
+Each session makes tools of its own of the same functions, whose type hints never differ: to read those of a dozen
+tools again would take longer than all else that opening a session does.
+"""
 
 
 def reading_tool(
@@ -34,7 +42,17 @@ def reading_tool(
             except (ToolError, StorageError, SessionError) as error:
                 return ToolResult(told(error), is_error=True)
 
-        made: FunctionTool[P, Awaitable[ToolResult]] = tool(description, name=name, read_only=read_only)(read)
+        known = f"{function.__module__}.{function.__qualname__}"
+        if known not in _ARGUMENTS:
+            _ARGUMENTS[known] = read_arguments(function, name)
+        made: FunctionTool[P, Awaitable[ToolResult]] = FunctionTool(
+            name=name,
+            description=description,
+            input_schema=deepcopy(_ARGUMENTS[known].schema),  # its user may change it
+            read_only=read_only,
+            function=read,
+            handler=calling(read, _ARGUMENTS[known], name),
+        )
         READING_DESCRIPTIONS.add(made.description)
         return made
 
