@@ -3,6 +3,7 @@
 import gc
 import importlib
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -158,6 +159,22 @@ def _is_again(item: pytest.Item) -> bool:
     on_both = item.get_closest_marker("both_loops") or not ON_BOTH_LOOPS.isdisjoint(item.path.parts)
     callspec = getattr(item, "callspec", None)  # of tests with parameters alone
     return not on_both and callspec is not None and callspec.params.get("anyio_backend") == "trio"
+
+
+SERVICES_ALONE = re.compile(r"^pytestmark = .*\bmark\.service\b", re.MULTILINE)
+SERVICES_TOO = re.compile(r"\bmark\.service\b|\bserve\.places\b")
+"""What a module says whose tests are all marked ``service``, and one in which some are."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import a module of which no test is chosen: some import three providers' SDKs, for seconds."""
+    chosen = str(config.getoption("markexpr"))
+    if not collection_path.match("test_*.py") or "service" not in chosen:
+        return None
+    text = collection_path.read_text()
+    if chosen == "service":
+        return None if SERVICES_TOO.search(text) else True
+    return True if "not service" in chosen and SERVICES_ALONE.search(text) else None
 
 
 @pytest.hookimpl(trylast=True)
