@@ -27,6 +27,7 @@ from ctxfs.eviction.placeholder.lines import (
     line_count,
     lines_with,
     plural,
+    rest_of_line_re2,
     shown,
     slices,
     tail_lines,
@@ -83,7 +84,7 @@ _CODE = re.compile(
 
 _HEADING = re.compile(rf"(?:{NUMBERED})?#{{1,6}} \S")
 
-_TELLING = latin1_re2(
+_TELLING = rest_of_line_re2(
     rb"(?m)^(?:[ \t]{0,8}[0-9\x80-\xff]{1,28}(?:\xe2\x86\x92|\t|[:|] ?))?(?:#{1,6} |[ \t]{0,16}"
     + f"{_MODIFIERS}(?:{_DEFINES}|type |(?:const|let|var) ))".encode()
     + b"|"
@@ -267,7 +268,7 @@ def _telling_lines(text: str) -> _Telling:
             found.errors.append(error)
         if line.start and text[line.start - 1] != "\n":
             continue  # the rest of a line that is longer than a slice
-        pick = line.pick(text, line.start)
+        pick = Pick(line.number, line.start, line.end)
         if _CODE.match(text, pick.start, pick.end):
             found.code.append(pick)
         elif _HEADING.match(text, pick.start, pick.end):
