@@ -18,7 +18,7 @@ from ctxfs import ContextFileSystem
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import ToolMessage
-from ctxfs.tools import Bash, bash_tool, materialize
+from ctxfs.tools import bash_tool, materialize
 
 LIMIT_RATIO = 1.5
 LIMIT_MB = 20.0
@@ -81,7 +81,7 @@ def resident_mb() -> float:
 
 async def growth_mb(fs: ContextFileSystem) -> tuple[float, float]:
     """Run a command that prints 1 GB; return by how much the memory rose at most, in MB, and the time in s."""
-    bash = bash_tool(fs, Bash(allow_unapproved=True))
+    bash = bash_tool(fs, asks_first=True)
     await bash.run({"command": "seq 1 100000"})  # whatever is loaded once is loaded
     before = peak = resident_mb()
     start = time.perf_counter()

@@ -64,12 +64,11 @@ def forgotten(*, running: tuple[str, ...] = (), **rules: Any) -> dict[str, str]:
 def test_what_no_rule_keeps_is_forgotten() -> None:
     assert forgotten(keep_last=2) == {"month": "no rule keeps it", "year": "no rule keeps it"}
     assert forgotten(keep_last=2, keep_tags=("keep",)).keys() == {"year"}
-    assert forgotten(keep_within_s=8 * DAY).keys() == {"month", "year"}
     assert forgotten(keep_last=1, running=("year",)).keys() == {"week", "month"}
 
 
 def test_a_kept_session_names_its_tag_first_since_only_that_keeps_it_whatever_comes() -> None:
-    plan = plan_forget(SESSIONS, ForgetPolicy(keep_last=3, keep_within_s=40 * DAY, keep_tags=("keep",)), now=NOW)
+    plan = plan_forget(SESSIONS, ForgetPolicy(keep_last=3, older_than_s=40 * DAY, keep_tags=("keep",)), now=NOW)
     (month,) = (one for one in plan.verdicts if one.session_id == "month")
     assert month.reason == "it has a tag of keep"
 
@@ -77,7 +76,7 @@ def test_a_kept_session_names_its_tag_first_since_only_that_keeps_it_whatever_co
 def test_a_rule_that_keeps_none_is_a_rule() -> None:
     every = {"new", "week", "month", "year"}
     assert forgotten(keep_last=0).keys() == every
-    assert forgotten(keep_within_s=0).keys() == every
+    assert forgotten(older_than_s=0).keys() == every
     assert forgotten(keep_last=0, keep_tags=("keep",)).keys() == every - {"month"}
 
 
@@ -115,7 +114,7 @@ def test_what_cannot_be_read_is_kept() -> None:
 )
 def test_the_protected_stay_and_the_others_fit(ages: list[int], last: int, within: int, bound: int | None) -> None:
     sessions = [summary(f"s{n}", age) for n, age in enumerate(ages)]
-    rules = ForgetPolicy(keep_last=last + 1, keep_within_s=within * DAY, max_size_bytes=bound)
+    rules = ForgetPolicy(keep_last=last + 1, older_than_s=within * DAY, max_size_bytes=bound)
     plan = plan_forget(sessions, rules, now=NOW)
     gone = {verdict.session_id for verdict in plan.forgotten}
     newest = sorted(sessions, key=lambda session: (-session.changed_at, session.session_id))
@@ -129,7 +128,7 @@ def test_the_protected_stay_and_the_others_fit(ages: list[int], last: int, withi
 
 @pytest.mark.parametrize(
     "rules",
-    [{}, {"keep_last": -1}, {"keep_last": 1.5}, {"keep_within_s": -1}, {"older_than_s": "1d"}, {"tags": "nightly"}],
+    [{}, {"keep_last": -1}, {"keep_last": 1.5}, {"older_than_s": -1}, {"older_than_s": "1d"}, {"tags": "nightly"}],
 )
 def test_rules_that_cannot_work_are_refused(rules: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):

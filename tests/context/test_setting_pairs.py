@@ -109,7 +109,7 @@ AGENT: Values = {
     "preview_above_tokens": (None, 1_000),
     "materialize": (Materialize(max_inline_chars=500), ToolResultOffload()),
     "layout": (TEXT, Layout("envelope", compress_from_chars=100)),
-    "bash": (Bash(allow_unapproved=True),),
+    "bash": (Bash(),),
     "recall": (True,),
     "telemetry": (Telemetry(),),
     "status_tokens": (200,),
@@ -193,6 +193,8 @@ class Kind:
         settings[self.root] = directory if place == "directory" else stores
         if self.make is not make_agent:
             settings.setdefault("counter", CharsCounter())
+        if "bash" in settings:
+            settings.setdefault("approve", yes)
         return settings
 
     def pairs(self) -> list[frozenset[Chosen]]:

@@ -214,7 +214,6 @@ def test_a_setting_that_cannot_work_says_what_to_write(settings: Mapping[str, An
         (Prices, {"input": "3", "cache_read": 0.3, "output": 9}),
         (Materialize, {"max_inline_chars": True}),
         (Bash, {"timeout_s": "60"}),
-        (Bash, {"allow_unapproved": "yes"}),
     ],
 )
 def test_the_values_that_settings_are_made_of_are_checked_too(make: Any, settings: Mapping[str, Any]) -> None:

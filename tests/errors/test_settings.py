@@ -15,7 +15,7 @@ from ctxfs.eviction.economics.economy import ModelPricing
 from ctxfs.messages import TEXT, CharsCounter, LegacyToolCalls, known_model
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.rates import ANTHROPIC_RATES
-from ctxfs.session import prune_session, quota
+from ctxfs.session import ForgetPolicy, prune_session, quota
 from ctxfs.storage import LocalStore, MemoryStore
 from ctxfs.testing import ScriptedModel
 from ctxfs.tools import Bash, KnowledgeService, Materialize, Materializer, Tool, ToolResultOffload
@@ -148,8 +148,8 @@ def test_a_setting_without_effect_is_refused(
 @pytest.mark.parametrize(
     ("setting", "value", "name"),
     [
-        ("bash", Bash(allow_unapproved=True), "Bash"),
-        ("bash", Bash(allow_unapproved=True), "context_read"),
+        ("bash", Bash(), "Bash"),
+        ("bash", Bash(), "context_read"),
         ("materialize", Materialize(), "context_grep"),
         ("materialize", ToolResultOffload(), "query_artifacts"),
         ("recall", True, "history_search"),
@@ -158,7 +158,8 @@ def test_a_setting_without_effect_is_refused(
 def test_a_tool_with_the_name_of_one_that_a_setting_gives_is_refused(
     tmp_path: Path, setting: str, value: object, name: str
 ) -> None:
-    config = AgentConfig(offload_root_path=tmp_path, tools=[named(name)], **{setting: value})  # type: ignore[arg-type]
+    settings: dict[str, Any] = {setting: value, "approve": lambda _: True}
+    config = AgentConfig(offload_root_path=tmp_path, tools=[named(name)], **settings)
     with pytest.raises(ConfigError, match=f"your tool '{name}' has the name of one that {setting} gives the model"):
         Agent(ScriptedModel([]), config)
 
@@ -176,7 +177,7 @@ def test_each_of_them_is_taken_where_it_has_an_effect(tmp_path: Path) -> None:
     AgentConfig(on_open=quota(9), offload_root_path=f"file://{tmp_path}")
     nothing_by_price = AgentConfig(window=None, pricing=None, preview_above_tokens=None, offload_root_path=tmp_path)
     Agent(ScriptedModel([]), nothing_by_price)
-    AgentConfig(read_roots=["/tmp"], bash=Bash(allow_unapproved=True), tools=[named("read")])
+    AgentConfig(read_roots=["/tmp"], bash=Bash(), approve=lambda _: True, tools=[named("read")])
     OffloadPolicy(type_enabled={"tool_result": True}, type_thresholds={"tool_result": 9, "user_message": 9})
     Context(window=Window(Budget(window_tokens=90_000), compaction=SelectiveCompaction()), root_path=tmp_path)
     Context(window=None, offload_policy=OffloadPolicy(), root_path=tmp_path)
@@ -235,6 +236,8 @@ GONE: list[tuple[type, str, str]] = [
     (Bash, "max_output_bytes", "let it write to a file"),
     (RetryPolicy, "rng", "random.seed"),
     (RetryPolicy, "max_retry_after_s", "give base_delay_s"),
+    (Bash, "allow_unapproved", "give an agent approve=lambda call: True"),
+    (ForgetPolicy, "keep_within_s", "give older_than_s"),
     (Bash, "max_timeout_s", "timeout_s if that is more"),
     (Bash, "shell", "let the command begin with it"),
     (Materialize, "snippet_lines", "give max_inline_chars"),

@@ -84,7 +84,7 @@ def random_policy(rng: random.Random) -> ForgetPolicy:
         {"older_than_s": rng.choice((0.0, 3.0, 60.0))},
         {"larger_than_bytes": rng.choice((0, 3_000, 10_000))},
         {"max_size_bytes": rng.choice((0, 5_000, 20_000))},
-        {"keep_within_s": rng.choice((2.0, 30.0))},
+        {"keep_last": 0},
     )
     return ForgetPolicy(
         **{name: value for rule in rng.sample(rules, rng.choice((1, 1, 2))) for name, value in rule.items()}

@@ -303,7 +303,7 @@ async def test_as_many_lists_of_a_bucket_wait_at_the_same_time_as_there_are_thre
 async def test_output_that_grows_is_kept_in_a_bucket() -> None:
     stores = ObjectSessions(MemoryBucket(), url="s3://test")
     turns: list[Turn] = [[ToolCall("Bash", {"command": "seq 1 20000"})], "done"]
-    settings = AgentConfig(offload_root_path=stores, session_id="s", bash=Bash(allow_unapproved=True))
+    settings = AgentConfig(offload_root_path=stores, session_id="s", bash=Bash(), approve=lambda _: True)
     async with Agent(ScriptedModel(turns), settings) as agent:
         await agent.query("Count")
     async with ContextFileSystem("s", root_path=stores, read_only=True) as fs:

@@ -34,11 +34,9 @@ from patience import HANGS_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
 
-ALLOWED = Bash(allow_unapproved=True)
 
-
-async def run(fs: ContextFileSystem, command: str, settings: Bash = ALLOWED, **arguments: Any) -> ToolResult:
-    bash = bash_tool(fs, settings, tools=["context_tail", "context_grep"])
+async def run(fs: ContextFileSystem, command: str, settings: Bash | None = None, **arguments: Any) -> ToolResult:
+    bash = bash_tool(fs, settings, asks_first=True, tools=["context_tail", "context_grep"])
     return await bash.run({"command": command, **arguments})
 
 
@@ -69,7 +67,7 @@ async def wait_for_end(pid: int) -> None:
 
 
 def test_it_refuses_to_be_made_when_nobody_is_asked(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="approve"):
+    with pytest.raises(ConfigError, match="asks_first=True"):
         bash_tool(session(tmp_path))
     with pytest.raises(ConfigError, match="approve"):
         AgentConfig(bash=Bash())
@@ -77,7 +75,7 @@ def test_it_refuses_to_be_made_when_nobody_is_asked(tmp_path: Path) -> None:
 
 def test_redaction_and_streaming_exclude_each_other() -> None:
     with pytest.raises(ConfigError, match="redact"):
-        AgentConfig(bash=Bash(allow_unapproved=True), redact=lambda call, content: content)
+        AgentConfig(bash=Bash(), approve=lambda _: True, redact=lambda call, content: content)
 
 
 def test_it_is_off_unless_it_is_configured(tmp_path: Path) -> None:
@@ -127,7 +125,7 @@ class PrintsSix(Bash):
 
 
 async def test_a_command_that_prints_too_much_is_ended_and_that_is_said(tmp_path: Path) -> None:
-    settings = PrintsLittle(allow_unapproved=True)
+    settings = PrintsLittle()
     async with session(tmp_path) as fs:
         with anyio.fail_after(HANGS_S):
             result = await run(fs, "yes", settings)
@@ -143,7 +141,7 @@ async def test_a_command_that_prints_too_much_is_ended_and_that_is_said(tmp_path
 
 
 async def test_output_up_to_the_bound_is_stored_in_full(tmp_path: Path) -> None:
-    settings = PrintsSix(allow_unapproved=True)
+    settings = PrintsSix()
     async with session(tmp_path) as fs:
         assert await run(fs, "printf 123456", settings) == ToolResult(
             "123456\n[exit code 0]",
@@ -207,7 +205,7 @@ async def test_the_limit_is_the_one_of_every_tool(count: int, inline: bool, tmp_
 async def test_the_summary_says_what_that_of_every_tool_says(tmp_path: Path) -> None:
     script = "seq 1 3000; printf 'Traceback (most recent call last):\\n  File \"x.py\"\\nValueError: ü\\n'; seq 1 3000"
     model = ScriptedModel([[ToolCall("Bash", {"command": script})], "done"])
-    config = AgentConfig(bash=ALLOWED, offload_root_path=tmp_path)
+    config = AgentConfig(bash=Bash(), approve=lambda _: True, offload_root_path=tmp_path)
     async with Agent(model, config) as agent:
         await agent.query("go")
         (item,) = [i for i in agent.context.items if i.item_type is ItemType.TOOL_RESULT]
@@ -239,7 +237,9 @@ async def test_what_is_shown_of_the_output_takes_at_most_a_fifth_of_it(count: in
 
 async def test_what_it_shows_is_not_materialized_once_more(tmp_path: Path) -> None:
     model = ScriptedModel([[ToolCall("Bash", {"command": "seq -f 'a long line with number %g' 1 900"})], "done"])
-    config = AgentConfig(bash=ALLOWED, materialize=Materialize(max_inline_chars=500), offload_root_path=tmp_path)
+    config = AgentConfig(
+        bash=Bash(), approve=lambda _: True, materialize=Materialize(max_inline_chars=500), offload_root_path=tmp_path
+    )
     async with Agent(model, config) as agent:
         await agent.query("go")
         (item,) = [i for i in agent.context.items if i.item_type is ItemType.TOOL_RESULT]
@@ -335,13 +335,13 @@ async def test_the_signal_that_ended_it_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("settings", [{"cwd": "/nowhere/at/all"}, {"env": {"PATH": "/nowhere"}}])
 async def test_a_command_that_cannot_start_is_told(settings: dict[str, Any], tmp_path: Path) -> None:
     async with session(tmp_path) as fs:
-        result = await run(fs, "echo hi", Bash(allow_unapproved=True, **settings))
+        result = await run(fs, "echo hi", Bash(**settings))
     assert result.is_error
     assert "could not be started" in str(result.content)
 
 
 async def test_directory_and_environment_are_what_is_configured(tmp_path: Path) -> None:
-    settings = Bash(allow_unapproved=True, cwd=tmp_path, env={"PATH": os.environ["PATH"], "ONLY": "this"})
+    settings = Bash(cwd=tmp_path, env={"PATH": os.environ["PATH"], "ONLY": "this"})
     async with session(tmp_path) as fs:
         result = await run(fs, "pwd; echo $ONLY$HOME", settings)
     assert result.content == f"{tmp_path}\nthis\n[exit code 0]"

@@ -169,8 +169,7 @@ class AgentConfig:
 
     bash: Bash | None = None
     """Gives the model the tool ``Bash`` with these settings, and the four reading tools; None means off. Needs
-    ``approve``, or ``Bash(allow_unapproved=True)``. Cannot be combined with ``redact``: output is on the disk before
-    the command ends."""
+    ``approve``. Cannot be combined with ``redact``: output is on the disk before the command ends."""
 
     recall: bool = False
     """Gives the model ``history_search``, ``history_read`` and ``history_calls``, which find everything that was ever
@@ -232,7 +231,8 @@ class AgentConfig:
                 raise ConfigError(f"read_roots has {root!r} in it: use paths")
         self._check_storing()
         if self.bash is not None:
-            self.bash.check_approval(asks_first=self.approve is not None)
+            if self.approve is None:
+                raise ConfigError("the Bash tool needs approve=..., which is asked before every call")
             if self.redact is not None:
                 raise ConfigError("redact cannot see what bash streams to the disk: use one of the two")
         if self.pricing != "auto":

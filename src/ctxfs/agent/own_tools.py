@@ -75,9 +75,8 @@ def _by_setting(
     if config.bash is not None:
         from ctxfs.tools.bash import bash_tool  # noqa: PLC0415
 
-        asks_first = config.approve is not None
         readers = reading_tools(names)
-        yield "bash", [bash_tool(fs, config.bash, asks_first=asks_first, limits=limits, tools=readers)]
+        yield "bash", [bash_tool(fs, config.bash, asks_first=True, limits=limits, tools=readers)]
 
 
 def check_readable(items: Sequence[ContextItem], session_id: str) -> None:

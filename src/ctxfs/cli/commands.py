@@ -139,7 +139,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = {
             "Remove sessions, by name or by rules.",
             (
                 "ctxfs forget last",
-                "ctxfs forget --keep-last 20 --keep-within 30d --dry-run",
+                "ctxfs forget --keep-last 20 --older-than 30d --dry-run",
                 "ctxfs forget --older-than 90d --larger-than 20M --keep-tag keep",
                 "ctxfs forget --max-size 2G --yes",
             ),

@@ -49,12 +49,6 @@ def forget(
     keep_last: Annotated[
         int | None, typer.Option("--keep-last", min=0, metavar="N", help="Keep the newest N; 0 keeps none.")
     ] = None,
-    keep_within: Annotated[
-        float | None,
-        typer.Option(
-            "--keep-within", parser=span_s, metavar="SPAN", help="Keep those changed within this time, such as 7d."
-        ),
-    ] = None,
     keep_tag: Annotated[
         list[str] | None, typer.Option("--keep-tag", metavar="TAG", help="Keep those with this tag.")
     ] = None,
@@ -86,7 +80,6 @@ def forget(
     stores = stores_of(place)
     rules: dict[str, Any] = {
         "keep_last": keep_last,
-        "keep_within_s": keep_within,
         "keep_tags": tuple(keep_tag or ()),
         "older_than_s": older_than,
         "larger_than_bytes": larger_than,

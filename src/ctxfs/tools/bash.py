@@ -21,7 +21,7 @@ import anyio.lowlevel
 from anyio import to_thread
 
 from ctxfs.errors import ConfigError, StorageError
-from ctxfs.errors.checks import names_settings, require_bool, require_kind, require_number, require_text
+from ctxfs.errors.checks import names_settings, require_kind, require_number, require_text
 from ctxfs.eviction.placeholder.attach import DIGEST_FRACTION
 from ctxfs.eviction.placeholder.excerpts import Ends
 from ctxfs.eviction.placeholder.text import render_advice, render_materialized, render_size
@@ -67,6 +67,7 @@ _DESCRIPTION = (
         "max_timeout_s": "the model may ask for up to 600 seconds, or timeout_s if that is more",
         "max_output_bytes": "a command that prints more than 256 MiB is ended; let it write to a file, as in make >log",
         "shell": 'commands are run by bash; for another shell, let the command begin with it, as in zsh -c "..."',
+        "allow_unapproved": "to run every command, give an agent approve=lambda call: True",
     }
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,6 @@ class Bash:
     env: the whole environment of commands; None passes the agent's own environment, with its secrets.
     timeout_s: how long a command may run, in seconds, unless the model asks for another time. It may ask for up to
         600 seconds, or for as much as this if that is more.
-    allow_unapproved: True runs commands without approval.
 
     Raises:
         ConfigError: the time-out is not positive.
@@ -89,7 +89,6 @@ class Bash:
     cwd: str | Path | None = None
     env: Mapping[str, str] | None = None
     timeout_s: float = 120.0
-    allow_unapproved: bool = False
 
     def __post_init__(self) -> None:
         require_kind("cwd", self.cwd, str | Path, "a path")
@@ -97,7 +96,6 @@ class Bash:
         for variable, value in (self.env or {}).items():
             require_text(f"env[{variable!r}]", value)
         require_number("timeout_s", self.timeout_s, at_least=0)
-        require_bool("allow_unapproved", self.allow_unapproved)
         if not 0 < self.timeout_s < math.inf:
             raise ConfigError(f"timeout_s is {self.timeout_s}: use more than 0 seconds, and not infinity")
 
@@ -105,11 +103,6 @@ class Bash:
     def max_timeout_s(self) -> float:
         """The longest time that the model may ask for, in seconds."""
         return max(self.timeout_s, _MAX_TIMEOUT_S)
-
-    def check_approval(self, *, asks_first: bool) -> None:
-        """Raise ``ConfigError`` when commands would run without approval."""
-        if not asks_first and not self.allow_unapproved:
-            raise ConfigError("the Bash tool needs approve=..., which is asked before every call, or allow_unapproved")
 
 
 @names_settings()
@@ -130,20 +123,22 @@ def bash_tool(
     Args:
         fs: the session.
         settings: None means the defaults.
-        asks_first: the caller asks for approval before each call, as ``Agent`` does with ``approve``.
+        asks_first: True says that the caller asks for approval before each call, as ``Agent`` does with ``approve``, or
+            answers for running without.
         limits: what comes back whole, and how much of what does not; None means the defaults.
         tools: names of the tools that the model can read the rest with.
 
     Raises:
-        ConfigError: there is no approval, and the settings require it.
+        ConfigError: ``asks_first`` is not True.
     """
     # An agent's settings import this module for ``Bash``; only the tool itself needs pydantic.
     from pydantic import Field  # noqa: PLC0415
 
     from ctxfs.tools.decorator import tool  # noqa: PLC0415
 
+    if not asks_first:
+        raise ConfigError("the model chooses the commands: ask for approval before each call, and give asks_first=True")
     bash = settings or Bash()
-    bash.check_approval(asks_first=asks_first)
     shown = _Shown(fs, limits or Materialize(), tools)
 
     @tool(_DESCRIPTION, name=_NAME)

@@ -9,7 +9,7 @@ from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.session.listing.summary import SessionSummary
 
 
-@names_settings()
+@names_settings({"keep_within_s": "give older_than_s: only sessions unchanged for longer are forgotten"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetPolicy:
     """Which sessions to forget.
@@ -27,14 +27,11 @@ class ForgetPolicy:
     keep_last: int | None = None
     """Keep this many of the newest sessions. None: no such rule. 0 is a rule that keeps none."""
 
-    keep_within_s: float | None = None
-    """Keep sessions that changed within this many seconds. None: no such rule. 0 is a rule that keeps none."""
-
     keep_tags: tuple[str, ...] = ()
     """Keep sessions with one of these tags."""
 
     older_than_s: float | None = None
-    """Only sessions that did not change for this many seconds; None: of any age."""
+    """Only sessions that did not change for this many seconds; None: of any age. 0 is a rule that selects them all."""
 
     larger_than_bytes: int | None = None
     """Only sessions whose files take more bytes than this; None: of any size."""
@@ -48,13 +45,13 @@ class ForgetPolicy:
     def __post_init__(self) -> None:
         if self.keep_last is not None:
             require_int("keep_last", self.keep_last, at_least=0)
-        for name in ("keep_within_s", "older_than_s", "larger_than_bytes", "max_size_bytes"):
+        for name in ("older_than_s", "larger_than_bytes", "max_size_bytes"):
             if getattr(self, name) is not None:
                 require_number(name, getattr(self, name), at_least=0)
         for name in ("keep_tags", "tags"):
             if not isinstance(getattr(self, name), tuple):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}: use a tuple of texts")
-        measures = (self.keep_last, self.keep_within_s, self.older_than_s, self.larger_than_bytes, self.max_size_bytes)
+        measures = (self.keep_last, self.older_than_s, self.larger_than_bytes, self.max_size_bytes)
         if not (self.keep_tags or self.tags) and all(measure is None for measure in measures):
             raise ConfigError(
                 "no rule says what to forget: give one, such as keep_last (--keep-last 20) "
@@ -146,9 +143,7 @@ def _why_kept(  # noqa: PLR0911 - one for each rule
         return f"it has a tag of {', '.join(policy.keep_tags)}"
     if policy.keep_last is not None and place < policy.keep_last:
         return f"it is one of the last {policy.keep_last}"
-    if policy.keep_within_s is not None and age_s < policy.keep_within_s:
-        return f"it changed within {_span(policy.keep_within_s)}"
-    if policy.older_than_s is not None and age_s <= policy.older_than_s:
+    if policy.older_than_s is not None and age_s < policy.older_than_s:
         return f"it is not older than {_span(policy.older_than_s)}"
     if policy.larger_than_bytes is not None and session.disk_bytes <= policy.larger_than_bytes:
         return f"it is not larger than {policy.larger_than_bytes:,} bytes"
