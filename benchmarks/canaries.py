@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 
 from ctxfs import Context
-from ctxfs.eviction import Budget
+from ctxfs.eviction import Window
 from ctxfs.messages import CharsCounter
 from ctxfs.tools import recall_tools
 
@@ -27,7 +27,7 @@ async def canaries(*, pins: bool) -> tuple[int, int, int]:
     session = import_module("compaction_kit.session").build_seeded_session()
     known = import_module("compaction_kit.canaries").seeded_canaries()
     probe = import_module("compaction_kit.probes").BehaviorProbe()
-    window = Budget(window_tokens=int(len(session.full_text()) / 4 * SHARE) + 60, reply_tokens=40)
+    window = Window(window_tokens=int(len(session.full_text()) / 4 * SHARE) + 60, reply_tokens=40)
     with tempfile.TemporaryDirectory() as root:
         async with Context(root_path=root, counter=CharsCounter(), pricing=None, window=window) as context:
             await context.set_system_prompt(next(turn.text for turn in session.turns if turn.role == "system"))

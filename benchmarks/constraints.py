@@ -19,7 +19,7 @@ from typing import Any
 import anyio
 
 from ctxfs import Context
-from ctxfs.eviction import Budget
+from ctxfs.eviction import Window
 from ctxfs.messages import CharsCounter
 from ctxfs.tools import recall_tools
 
@@ -39,7 +39,7 @@ async def known(case: Any, *, pins: bool) -> list[tuple[bool, bool]]:
     asked = [item for item in case.evaluation_items if item.expected["check"] == "contains_normalized"]
     asked = [item for item in asked if item.expected["value"] in said]
     answers = [item.expected["value"] for item in asked]
-    window = Budget(window_tokens=int(len(said) / 4 * SHARE) + ROOM_TOKENS, reply_tokens=REPLY_TOKENS)
+    window = Window(window_tokens=int(len(said) / 4 * SHARE) + ROOM_TOKENS, reply_tokens=REPLY_TOKENS)
     with tempfile.TemporaryDirectory() as root:
         async with Context(root_path=root, counter=CharsCounter(), pricing=None, window=window) as context:
             request: Any = None

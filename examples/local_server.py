@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import ChatOpenAI
-from ctxfs.eviction import Budget, EvictionPricing
+from ctxfs.eviction import EvictionPricing
 from ctxfs.messages import Prices, ToolCall
 from ctxfs.testing import ChatCompletionsServer
 
@@ -27,7 +27,7 @@ async def main(base_url: str, model: str) -> None:
     config = AgentConfig(
         tools=[count_words],
         offload_root_path=tempfile.mkdtemp(),
-        window=Budget.of_window(32_768),  # only you know the window of your server, and what its tokens cost
+        window=32_768,  # only you know the window of your server, and what its tokens cost
         pricing=EvictionPricing(prices=Prices(input=1.0, output=5.0, cache_read=0.1)),
     )
     async with Agent(ChatOpenAI(model, base_url=base_url), config) as agent:

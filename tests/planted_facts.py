@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ctxfs.context import Context
-from ctxfs.eviction import Budget, Window
+from ctxfs.eviction import Window
 from ctxfs.messages import AssistantMessage, Reply, ToolMessage, Usage, UserMessage
 
 __all__ = ["Fact", "PlantedSession", "plant"]
@@ -63,7 +63,7 @@ async def plant(context_root: Path, session_id: str, *, facts: int, seed: int = 
         summaries.append(prompt[-1_000:])
         return Reply(message=AssistantMessage(prompt[-1_000:]), usage=Usage(), stop_reason="end_turn", model="stand-in")
 
-    window = Window(Budget(window_tokens=24_000, reply_tokens=2_000), summarize=summarize)
+    window = Window(window_tokens=24_000, reply_tokens=2_000, summarize=summarize)
     async with Context(session_id=session_id, root_path=context_root, window=window, pricing=None) as context:
         await context.add(UserMessage("Look into everything, and remember it."))
         for number, start in enumerate(range(0, facts, len(_PLACES)), start=1):

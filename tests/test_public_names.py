@@ -32,7 +32,7 @@ PUBLIC = {
         running_call stringify tool workspace_tools
     """,
     "ctxfs.eviction": """
-        Archive BilledChange Budget Calibration Compacted ContentReadBack ContentRestored EagerOffload EagerPolicy
+        Archive BilledChange Calibration Compacted ContentReadBack ContentRestored EagerOffload EagerPolicy
         Evicted EvictionDecision EvictionParameters EvictionPricing ItemKind Offload OffloadFailed
         OffloadPolicy Offloaded Plan RecordFailed Rule SelectiveCompaction Strategy SummaryFailed Why Window
     """,

@@ -51,7 +51,6 @@ __getattr__, __dir__ = lazy(
     elsewhere={
         "ctxfs.agent": ("ChatAnthropic", "ChatOpenAI", "Telemetry"),
         "ctxfs.eviction": (
-            "Budget",
             "EvictionParameters",
             "EvictionPricing",
             "Rule",

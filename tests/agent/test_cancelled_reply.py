@@ -8,7 +8,7 @@ import anyio.lowlevel
 import pytest
 
 from ctxfs import Agent, AgentConfig, ContextFileSystem
-from ctxfs.eviction import Budget
+from ctxfs.eviction import Window
 from ctxfs.messages import AssistantMessage, ModelEvent, ModelRequest, Reply, Usage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
@@ -59,7 +59,7 @@ async def test_a_cancelled_reply_is_recorded_with_its_bill(tmp_path: Path, late:
 
 @pytest.mark.parametrize("late", [False, True])
 async def test_a_cancelled_summary_is_billed(tmp_path: Path, late: bool) -> None:
-    budget = Budget(window_tokens=4_000, reply_tokens=500)
+    budget = Window(window_tokens=4_000, reply_tokens=500)
     config = AgentConfig(session_id="session_1", offload_root_path=tmp_path, window=budget, pricing=None)
     with anyio.CancelScope() as scope:
         model = CancelsItself(scope, summary=True, late=late)

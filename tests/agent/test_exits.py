@@ -12,7 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, tool
-from ctxfs.eviction import Budget, Window
+from ctxfs.eviction import Window
 from ctxfs.messages import ToolCall
 from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.testing import ScriptedModel
@@ -112,7 +112,7 @@ def test_an_exit_of_a_summariser_is_raised_where_the_context_is_used(tmp_path: P
         raise error(3)
 
     async def work() -> None:
-        window = Window(Budget(window_tokens=2_500, reply_tokens=100), summarize=ends)
+        window = Window(window_tokens=2_500, reply_tokens=100, summarize=ends)
         context = Context(_ID, root_path=tmp_path, window=window)
         await context.open()
         for number in range(20):

@@ -9,7 +9,7 @@ import pytest
 
 from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import ChatAnthropic, ChatOpenAI
-from ctxfs.eviction import Budget
+from ctxfs.eviction import Window
 from ctxfs.messages import AssistantMessage, ChatModel, ToolCall, ToolMessage, UserMessage
 from ctxfs.messages.tokens import default_counter
 from ctxfs.testing import Broken, ChatCompletionsServer, Failure, MessagesServer
@@ -56,7 +56,7 @@ async def test_a_window_that_is_smaller_than_the_budget_says_is_learned_from_the
 ) -> None:
     serve, make = provider
     turns = [calls_then_done(8)] * 30
-    settings = config(tmp_path, window=Budget(window_tokens=400_000, input_tokens=272_000))
+    settings = config(tmp_path, window=Window(window_tokens=400_000, reply_tokens=128_000))
     async with (
         serve(turns, context_window_tokens=12_000, counter=default_counter()) as server,
         Agent(make(server.url), settings) as agent,

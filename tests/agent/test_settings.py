@@ -11,7 +11,7 @@ import pytest
 from ctxfs import Agent, AgentConfig, OffloadPolicy, tool
 from ctxfs.context.settings import priced_at
 from ctxfs.errors import ConfigError, ContextOverflow, TranscriptError
-from ctxfs.eviction import Budget, Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.window import Window, WindowGuard
@@ -36,7 +36,7 @@ SETTINGS: tuple[tuple[str, Any], ...] = (
     ("pricing", None),
     ("pricing", EvictionPricing(parameters=EvictionParameters(max_loss=0))),
     ("pricing", EvictionPricing(prices=Prices(input=1, cache_read=1, output=1))),
-    ("window", Budget(window_tokens=50_000)),
+    ("window", Window(window_tokens=50_000)),
     ("window", Window(compaction=SelectiveCompaction(rules={ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP)}))),
     ("materialize", Materialize(max_inline_chars=9)),
     ("offload_policy", OffloadPolicy(digest_tokens=0)),
@@ -155,7 +155,7 @@ async def test_a_query_that_is_no_text_is_refused_before_anything_enters(query: 
 
 @pytest.mark.parametrize("status_tokens", [36_000, 10**6])
 def test_a_status_that_leaves_no_room_is_refused_at_once(status_tokens: int, tmp_path: Path) -> None:
-    budget = Budget(window_tokens=40_000, reply_tokens=4_000)
+    budget = Window(window_tokens=40_000, reply_tokens=4_000)
     config = AgentConfig(window=budget, status_tokens=status_tokens, offload_root_path=tmp_path)
     with pytest.raises(ConfigError, match=f"status_tokens is {status_tokens:,}, but a prompt may have 36,000 tokens"):
         Agent(ScriptedModel(["ok"]), config)
@@ -163,7 +163,7 @@ def test_a_status_that_leaves_no_room_is_refused_at_once(status_tokens: int, tmp
 
 @pytest.mark.anyio
 async def test_a_status_that_fills_the_window_is_named_by_the_overflow(tmp_path: Path) -> None:
-    budget = Budget(window_tokens=40_000, reply_tokens=4_000)
+    budget = Window(window_tokens=40_000, reply_tokens=4_000)
     config = AgentConfig(window=budget, status_tokens=35_990, offload_root_path=tmp_path)
     async with Agent(ScriptedModel(["ok"]), config) as agent:
         with pytest.raises(

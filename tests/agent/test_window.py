@@ -12,7 +12,7 @@ from ctxfs import Agent, AgentConfig, tool
 from ctxfs.agent import Done, UsageReported
 from ctxfs.agent.events import AgentEvent
 from ctxfs.errors import ContextOverflow, Overloaded, PromptTooLong
-from ctxfs.eviction import Compacted, Evicted, SummaryFailed
+from ctxfs.eviction import Compacted, Evicted, SummaryFailed, Window
 from ctxfs.eviction.budget import Budget
 from ctxfs.messages import Retrying, ToolCall
 from ctxfs.messages.base import ModelEvent, ModelRequest
@@ -23,6 +23,7 @@ from ctxfs.testing.scripted import Turn
 
 pytestmark = pytest.mark.anyio
 
+WINDOW = Window(window_tokens=24_000, reply_tokens=4_000)
 BUDGET = Budget(window_tokens=24_000, reply_tokens=4_000)
 
 
@@ -38,7 +39,7 @@ def produces(*words: int) -> list[ToolCall]:
 async def run(root: Path, turns: list[Turn], **settings: Any) -> tuple[list[AgentEvent], ScriptedModel, Agent]:
     model = ScriptedModel(turns, counter=default_counter())
     config = AgentConfig(
-        **{"tools": [produce], "offload_root_path": root, "window": BUDGET, "pricing": None, **settings}
+        **{"tools": [produce], "offload_root_path": root, "window": WINDOW, "pricing": None, **settings}
     )
     async with Agent(model, config) as agent:
         events = [event async for event in agent.stream("Do not forget: never touch main.")]
@@ -72,7 +73,7 @@ async def test_a_summary_follows_when_types_are_not_enough(tmp_path: Path) -> No
         return produces(150) if "seed0n149" not in json.dumps(body)[-9000:] or len(model.requests) < 30 else "done"
 
     model = ScriptedModel([answer] * 60, counter=default_counter())
-    config = AgentConfig(tools=[produce], offload_root_path=tmp_path, window=BUDGET, pricing=None)
+    config = AgentConfig(tools=[produce], offload_root_path=tmp_path, window=WINDOW, pricing=None)
     async with Agent(model, config) as agent:
         events = [event async for event in agent.stream("Do not forget: never touch main.")]
         before = agent.context.items
@@ -111,7 +112,7 @@ async def test_every_call_is_told_and_on_the_bill_and_a_summarys_call_says_nothi
         return Overloaded("busy") if "The plan is to go on." in json.dumps(body) else "answer " * 400
 
     model = Flaky([answer] * 30, counter=default_counter())
-    settings: dict[str, Any] = {"offload_root_path": tmp_path, "window": Budget(window_tokens=5_000, reply_tokens=500)}
+    settings: dict[str, Any] = {"offload_root_path": tmp_path, "window": Window(window_tokens=5_000, reply_tokens=500)}
     events: list[AgentEvent] = []
     async with Agent(model, AgentConfig(**settings)) as agent:
         with suppress(Overloaded):
@@ -173,7 +174,7 @@ async def test_what_cannot_be_reduced_is_an_error_that_names_it(tmp_path: Path) 
 async def test_the_providers_refusal_is_believed_and_the_call_made_again(tmp_path: Path) -> None:
     refusal = PromptTooLong("prompt is too long", limit_tokens=24_000, actual_tokens=27_000)
     turns: list[Turn] = [*(produces(520) for _ in range(12)), refusal]
-    wide = Budget(window_tokens=60_000, reply_tokens=4_000)
+    wide = Window(window_tokens=60_000, reply_tokens=4_000)
     events, model, _ = await run(tmp_path, [*turns, "done"], window=wide)
     assert isinstance(events[-1], Done)
     assert len(model.requests) == 14

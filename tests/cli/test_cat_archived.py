@@ -8,7 +8,6 @@ import pytest
 
 from ctxfs import Context
 from ctxfs.cli.app import run
-from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.window import Window
 from ctxfs.session.archive_reading import archived
 
@@ -17,8 +16,8 @@ RESULT = "one\ntwo, as it was said é\nthree"
 
 async def _session(root: Path) -> dict[str, str]:
     """A session with items in an archive; which item is in which."""
-    budget = Budget(window_tokens=3_000, reply_tokens=100)
-    async with Context(root_path=root, window=Window(budget)) as context:
+    budget = Window(window_tokens=3_000, reply_tokens=100)
+    async with Context(root_path=root, window=budget) as context:
         await context.add({"role": "user", "content": "go"})
         for number in range(12):
             call = {"type": "tool_use", "id": f"call_{number}", "name": "bash", "input": {}}

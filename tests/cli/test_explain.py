@@ -12,7 +12,6 @@ import pytest
 
 from ctxfs import Context, ContextFileSystem, History, Part
 from ctxfs.cli.app import run
-from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.ledger import read_backs_in
 from ctxfs.eviction.economics.parameters import EvictionParameters
@@ -448,7 +447,7 @@ def test_no_call_saves_more_than_fits_into_the_window(explain: Explain, tmp_path
         return context.session_id
 
     async def reopened(session_id: str) -> None:
-        window = Window(Budget(window_tokens=700, reply_tokens=0))
+        window = Window(window_tokens=700, reply_tokens=0)
         async with Context(session_id, root_path=tmp_path, keep_recent={"bash": 1}, window=window):
             pass
 

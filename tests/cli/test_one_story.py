@@ -10,7 +10,6 @@ import pytest
 
 from ctxfs.cli.app import run
 from ctxfs.context.context import Context
-from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.window import Window
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.base import Usage
@@ -25,7 +24,7 @@ Command = Callable[..., str]
 
 async def filled(root: Path, window: int) -> None:
     """Six results of 3,600 characters, of which the last one stays."""
-    limits = Window(Budget(window_tokens=window, reply_tokens=0))
+    limits = Window(window_tokens=window, reply_tokens=0)
     async with Context(
         "s", root_path=root, keep_recent={"log": 1}, window=limits, pricing=None, counter=CharsCounter()
     ) as context:

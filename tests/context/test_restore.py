@@ -8,7 +8,6 @@ import pytest
 
 from ctxfs.context.context import Context
 from ctxfs.errors import CorruptContent, NotRestorable, SessionClosed, UnknownItem, WriteFailed
-from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.economics.plans import Why
 from ctxfs.eviction.holds import RESTORED_REPLIES, Holds
@@ -190,7 +189,7 @@ async def test_a_tool_with_a_rule_of_its_own_is_not_priced_when_it_may_be_evicte
         assert step.reason == "log keeps its last 1 (setting: keep_recent)"
 
 
-BUDGET = Budget(window_tokens=6_000, reply_tokens=1_000)
+BUDGET = Window(window_tokens=6_000, reply_tokens=1_000)
 
 
 async def test_the_guard_of_the_window_takes_everything_else_first() -> None:
@@ -198,7 +197,7 @@ async def test_the_guard_of_the_window_takes_everything_else_first() -> None:
     async with session.context() as context:
         await filled(context)
         await context.restore("c1")
-    async with session.context(window=Window(BUDGET)) as context:
+    async with session.context(window=BUDGET) as context:
         for number in range(4, 12):
             await called(context, number, "short " * 300, "other")
         assert not item_of(context, "c1").offloaded
@@ -218,7 +217,7 @@ async def test_what_stands_whole_in_the_context_stays_as_it_is() -> None:
 
 
 async def test_what_cannot_come_back_is_refused_and_nothing_changes() -> None:
-    session = Session(window=Window(BUDGET))
+    session = Session(window=BUDGET)
     async with session.context() as context:
         await filled(context)
         for number in range(4, 12):
@@ -302,7 +301,7 @@ async def test_what_cannot_be_recorded_stays_out() -> None:
 
 @pytest.mark.parametrize("pricing", [None, "auto"])
 async def test_a_reply_that_was_evicted_to_fit_comes_back(pricing: Any) -> None:
-    session = Session(keep_recent={}, pricing=pricing, window=Window(Budget(window_tokens=2_000, reply_tokens=500)))
+    session = Session(keep_recent={}, pricing=pricing, window=Window(window_tokens=2_000, reply_tokens=500))
     async with session.context() as context:
         await context.add(UserMessage("go"), AssistantMessage("word " * 2_000), UserMessage("and"))
         await context.messages()
@@ -358,7 +357,7 @@ def test_a_record_of_an_older_version_counts_as_when_the_item_entered() -> None:
 
 @pytest.mark.parametrize("pricing", [None, "auto"])
 async def test_a_question_that_was_evicted_to_fit_comes_back(pricing: Any) -> None:
-    session = Session(keep_recent={}, pricing=pricing, window=Window(Budget(window_tokens=2_000, reply_tokens=500)))
+    session = Session(keep_recent={}, pricing=pricing, window=Window(window_tokens=2_000, reply_tokens=500))
     async with session.context() as context:
         await context.add(UserMessage("word " * 2_000), AssistantMessage("ok"), UserMessage("and"))
         await context.messages()

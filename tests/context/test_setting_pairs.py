@@ -4,6 +4,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from ctxfs import Agent, AgentConfig, Context, History, OffloadPolicy, Part, tool
 from ctxfs.agent import Telemetry
 from ctxfs.errors import ConfigError
-from ctxfs.eviction import Budget, EvictionPricing, SelectiveCompaction, Window
+from ctxfs.eviction import EvictionPricing, SelectiveCompaction, Window
 from ctxfs.messages import TEXT, CharsCounter, Layout, ToolCall
 from ctxfs.storage.memory import MemorySessions
 from ctxfs.testing import ScriptedModel
@@ -22,7 +23,7 @@ from ctxfs.tools import Bash, Materialize, Materializer, ToolResultOffload
 STAYS = OffloadPolicy(type_enabled={"tool_result": False})
 REPEATS = OffloadPolicy(repeats=True)
 LARGE_ONLY = OffloadPolicy(token_threshold=500)
-SMALL = Budget(window_tokens=9_000, reply_tokens=1_000)
+SMALL = Window(window_tokens=9_000, reply_tokens=1_000)
 LOG = "".join(f"line {number} of a log, with the word error in some\n" for number in range(100))
 
 Settings = Mapping[str, Any]
@@ -66,7 +67,7 @@ CONTEXT: Values = {
     "offload_policy": (STAYS, LARGE_ONLY, OffloadPolicy(digest_tokens=0), REPEATS),
     "on_event": (nothing,),
     "counter": (CharsCounter(chars_per_token=3),),
-    "window": (None, SMALL, Window(SMALL, compaction=SelectiveCompaction())),
+    "window": (None, SMALL, replace(SMALL, compaction=SelectiveCompaction())),
     "eager": (Materializer(settings=Materialize(max_inline_chars=500)),),
     "pricing": (None, EvictionPricing(host_breakpoints=True)),
     "preview_above_tokens": (None, 1_000),

@@ -1,6 +1,7 @@
 """The settings of a context: defaults of the model, the developer's veto, types, and combinations."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from ctxfs import Context, ContextFileSystem, OffloadPolicy
 from ctxfs.context.settings import as_window, check_preview, policy_with
 from ctxfs.errors import ConfigError, ContextOverflow
-from ctxfs.eviction import Budget, Evicted, Rule, SelectiveCompaction, Strategy, Window
+from ctxfs.eviction import Evicted, Rule, SelectiveCompaction, Strategy, Window
+from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.events import ContextEvent
@@ -72,11 +74,21 @@ async def test_the_window_alone_bounds_a_context_too() -> None:
 
 
 def test_windows_as_they_can_be_written() -> None:
-    fifty = Budget(window_tokens=50_000, reply_tokens=12_500)
-    budget = Budget(window_tokens=9_000, reply_tokens=500)
-    for written, meant in (("auto", Budget.of_model("gpt-4")), (50_000, fifty), (budget, budget), (None, None)):
-        assert WindowGuard.of(as_window(written), "gpt-4", OffloadPolicy()) == WindowGuard(budget=meant, model="gpt-4")  # type: ignore[arg-type]
-        assert as_window(Window(written)) == Window(written)  # type: ignore[arg-type]
+    own = Budget.of_model("gpt-5")
+    for written, meant in (
+        ("auto", own),
+        (50_000, Budget(window_tokens=50_000, reply_tokens=12_500)),
+        (Window(9_000, reply_tokens=500), Budget(window_tokens=9_000, reply_tokens=500)),
+        (Window(high_water=0.5, low_water=0.4), replace(own, high_water=0.5, low_water=0.4)),
+        (Window(reply_tokens=200_000), replace(own, reply_tokens=200_000)),
+        (None, None),
+    ):
+        assert WindowGuard.of(as_window(written), "gpt-5", OffloadPolicy()) == WindowGuard(budget=meant, model="gpt-5")  # type: ignore[arg-type]
+
+
+def test_a_reply_that_leaves_no_room_in_the_models_own_window_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a window of 8,192 tokens with 9,000 kept for the reply has no room"):
+        Context(model="gpt-4", window=Window(reply_tokens=9_000))
 
 
 def test_the_economy_has_the_prices_of_the_model() -> None:
@@ -126,7 +138,7 @@ async def test_keep_recent_goes_past_the_policy() -> None:
 
 
 async def test_a_compaction_asks_the_policy() -> None:
-    window = Window(Budget(window_tokens=24_000, reply_tokens=2_000))
+    window = Window(window_tokens=24_000, reply_tokens=2_000)
     _, left = await session(window=window, pricing=None)
     assert any(item_id.startswith("call_") for item_id in left)
     context, left = await session(window=window, pricing=None, offload_policy=STAYS)
@@ -182,16 +194,15 @@ def test_a_setting_that_cannot_work_says_what_to_write(settings: Mapping[str, An
 @pytest.mark.parametrize(
     ("make", "settings"),
     [
-        (Budget, {"window_tokens": "200000"}),
-        (Budget, {"window_tokens": 9_000.5, "reply_tokens": 1}),
-        (Budget, {"window_tokens": 9_000, "reply_tokens": True}),
-        (Budget, {"window_tokens": 90_000, "low_water": "0.5"}),
-        (Budget, {"window_tokens": 90_000, "input_tokens": "many"}),
+        (Window, {"window_tokens": "200000"}),
+        (Window, {"window_tokens": 9_000.5, "reply_tokens": 1}),
+        (Window, {"window_tokens": 9_000, "reply_tokens": True}),
+        (Window, {"window_tokens": 90_000, "low_water": "0.5"}),
         (Window, {"compaction": "types"}),
         (Window, {"summarize": "yes"}),
-        (Window, {"budget": "x"}),
-        (Window, {"budget": 0}),
-        (Window, {"budget": True}),
+        (Window, {"window_tokens": "x"}),
+        (Window, {"window_tokens": 0}),
+        (Window, {"window_tokens": True}),
         (Rule, {"strategy": "shrink"}),
         (Rule, {"strategy": Strategy.TRUNCATE, "keep_recent": "2"}),
         (Rule, {"strategy": Strategy.KEEP, "keep_recent": 2}),

@@ -6,6 +6,7 @@ import pytest
 
 from ctxfs.context.settings import as_window
 from ctxfs.errors import UnsupportedCacheTtl
+from ctxfs.eviction import Window
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
 from ctxfs.eviction.policy import OffloadPolicy
@@ -188,5 +189,5 @@ def test_nothing_is_said_where_everything_is_known_or_given() -> None:
             WindowGuard.of(as_window("auto"), model, OffloadPolicy())
         ModelPricing.of(EvictionPricing(prices=Prices(input=1, output=2, cache_read=0.1)), "bills-3")
         WindowGuard.of(as_window(50_000), "bills-3", OffloadPolicy())
-        WindowGuard.of(as_window(Budget(window_tokens=50_000)), "bills-3", OffloadPolicy())
+        WindowGuard.of(as_window(Window(window_tokens=50_000)), "bills-3", OffloadPolicy())
         WindowGuard.of(as_window(None), "bills-3", OffloadPolicy())

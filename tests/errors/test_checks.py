@@ -5,7 +5,7 @@ import pytest
 from ctxfs.errors import ConfigError, SessionNotFound, UnknownItem, UnsafePath, UnsupportedCacheTtl
 from ctxfs.errors.base import described
 from ctxfs.errors.checks import async_with_only, names_settings, require_int
-from ctxfs.eviction.budget import Budget
+from ctxfs.eviction import Window
 from ctxfs.eviction.economics.parameters import EvictionParameters
 
 LONG = "9" * 100_000
@@ -70,7 +70,7 @@ def test_all_unknown_settings_are_named() -> None:
     with pytest.raises(
         TypeError, match=r"no setting 'window_token': did you mean 'window_tokens'\?; no setting 'zzz': "
     ):
-        Budget(window_token=9, zzz=1)  # type: ignore[call-arg]
+        Window(window_token=9, zzz=1)  # type: ignore[call-arg]
     with pytest.raises(
         ConfigError, match=r"no setting 'covr': did you mean 'cover'\?; no setting 'zzz': its settings "
     ):

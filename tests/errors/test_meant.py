@@ -16,7 +16,7 @@ from ctxfs.agent import ChatAnthropic
 from ctxfs.context import Histories
 from ctxfs.errors import ConfigError, SessionLocked, SessionNotFound
 from ctxfs.errors.spelling import did_you_mean, nearest
-from ctxfs.eviction import Budget, EvictionParameters, Rule, SelectiveCompaction
+from ctxfs.eviction import EvictionParameters, Rule, SelectiveCompaction, Window
 from ctxfs.lazy import OTHER_NAMES, lazy
 from ctxfs.messages import Prices, ToolMessage, UnknownModel
 from ctxfs.session import tag_session
@@ -42,7 +42,7 @@ from test_public_names import PUBLIC
         (History, {"offload_enabled": False}, "pricing=None and no keep_recent replace nothing"),
         (History, {"materialise": 1}, "did you mean 'materialize'?"),
         (ContextFileSystem, {"readonly": True}, "did you mean 'read_only'?"),
-        (Budget, {"window": 9}, "Budget has no setting 'window': did you mean 'window_tokens'?"),
+        (Window, {"window": 9}, "Window has no setting 'window': did you mean 'window_tokens'?"),
         (OffloadPolicy, {"threshold": 9}, "it is token_threshold, or type_thresholds for some types"),
         (OffloadPolicy, {"tokens_threshold": 9}, "did you mean 'token_threshold'?"),
         (SelectiveCompaction, {"rule": {}}, "did you mean 'rules'?"),
@@ -53,7 +53,7 @@ from test_public_names import PUBLIC
         (Histories, {"max_opened": 9}, "did you mean 'max_open'?"),
         (Histories, {"session_id": "x"}, r"each thread has a session of its own: give the thread's id to of\(...\)"),
         (Histories, {"idle_s": 9}, "with a smaller max_open it is closed earlier"),
-        (Histories, {"budget": 9}, "it is window here, which takes a Budget"),
+        (Histories, {"budget": 9}, "it is window here, which takes a Window"),
         (history_transport, {"reading_turn": 8}, "history_transport has no setting 'reading_turn': did you mean"),
         (history_transport, {"preview_above_tokens": 9}, r"give it to the History\(...\) or Histories\(...\)"),
         (EvictionParameters, {"max_los": 9}, "EvictionParameters has no setting 'max_los': did you mean 'max_loss'?"),
@@ -74,14 +74,13 @@ def _said(word: str) -> str:
 def test_settings_are_taken_as_before(tmp_path: Path) -> None:
     context = Context("s", root_path=tmp_path, keep_recent={"search": 2})
     assert context.session_id == "s"
-    assert Budget(window_tokens=9, reply_tokens=1) == Budget(window_tokens=9, reply_tokens=1)
+    assert Window(window_tokens=9, reply_tokens=1) == Window(window_tokens=9, reply_tokens=1)
     assert tool("Say a word")(_said).name == "_said"
 
 
 @pytest.mark.parametrize(
     ("make", "written", "says"),
     [
-        (Budget, {}, "Budget needs window_tokens: write Budget(window_tokens=...)"),
         (Prices, {"input": 1, "output": 5}, "Prices needs cache_read: write Prices(cache_read=...)"),
         (Rule, {}, "Rule needs strategy: write Rule(strategy=...)"),
         (Agent, {}, "Agent needs llm: write Agent(llm=...)"),

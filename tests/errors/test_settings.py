@@ -10,7 +10,7 @@ from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, History, Offlo
 from ctxfs.agent import ChatAnthropic, ChatOpenAI, RetryPolicy
 from ctxfs.context import Histories
 from ctxfs.errors import ConfigError, ToolDefinitionError
-from ctxfs.eviction import Budget, EvictionPricing, Rule, SelectiveCompaction, Strategy, Window
+from ctxfs.eviction import EvictionPricing, Rule, SelectiveCompaction, Strategy, Window
 from ctxfs.eviction.economics.economy import ModelPricing
 from ctxfs.messages import TEXT, CharsCounter, LegacyToolCalls, known_model
 from ctxfs.messages.items import ItemType
@@ -81,7 +81,6 @@ WRONG_TYPES: list[tuple[Callable[..., Any], Mapping[str, Any]]] = [
     (History, {"counter": 3}),
     (History, {"model": None}),
     (known_model, {"model": None}),
-    (Budget.of_model, {"model": None}),
     (AgentConfig, {"read_roots": [5]}),
 ]
 
@@ -99,7 +98,7 @@ def test_a_tool_name_that_is_no_text_is_refused() -> None:
 
 
 DROP_USERS = SelectiveCompaction(rules={"user_message": Rule(strategy=Strategy.DROP)})  # type: ignore[dict-item]
-DROPPING_USERS = Window(Budget(window_tokens=90_000), compaction=DROP_USERS)
+DROPPING_USERS = Window(window_tokens=90_000, compaction=DROP_USERS)
 
 NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
     (AgentConfig, {"materialize": Materialize(), "offload_token_threshold": 9}, "materialize has its own limits"),
@@ -121,8 +120,11 @@ NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
     ),
     (Context, {"pin_tools": {"a"}, "keep_recent": {"a": 1}}, "pin_tools and keep_recent both name 'a'"),
     (SelectiveCompaction, {"rules": {"system_prompt": Rule(strategy=Strategy.DROP)}}, "the system prompt always stays"),
-    (Window, {"budget": None, "compaction": SelectiveCompaction()}, "a Window without a budget sets no limit"),
-    (Window, {"budget": None, "summarize": quota}, "a Window without a budget sets no limit"),
+    (Window, {"window_tokens": None, "compaction": SelectiveCompaction()}, "a Window of None tokens sets no limit"),
+    (Window, {"window_tokens": None, "summarize": quota}, "a Window of None tokens sets no limit"),
+    (Window, {"window_tokens": None, "low_water": 0.5}, "a Window of None tokens sets no limit"),
+    (Window, {"window_tokens": 1_000, "reply_tokens": 1_000}, "has no room"),
+    (Window, {"low_water": 0.9}, "use 0 < low < high <= 1"),
     (
         Context,
         {
@@ -179,7 +181,7 @@ def test_each_of_them_is_taken_where_it_has_an_effect(tmp_path: Path) -> None:
     Agent(ScriptedModel([]), nothing_by_price)
     AgentConfig(read_roots=["/tmp"], bash=Bash(), approve=lambda _: True, tools=[named("read")])
     OffloadPolicy(type_enabled={"tool_result": True}, type_thresholds={"tool_result": 9, "user_message": 9})
-    Context(window=Window(Budget(window_tokens=90_000), compaction=SelectiveCompaction()), root_path=tmp_path)
+    Context(window=Window(window_tokens=90_000, compaction=SelectiveCompaction()), root_path=tmp_path)
     Context(window=None, offload_policy=OffloadPolicy(), root_path=tmp_path)
     Context(pin_tools={"a"}, keep_recent={"b": 1}, root_path=tmp_path)
     SelectiveCompaction(rules={ItemType.SYSTEM_PROMPT: Rule(strategy=Strategy.KEEP)})
@@ -238,6 +240,8 @@ GONE: list[tuple[type, str, str]] = [
     (RetryPolicy, "max_retry_after_s", "give base_delay_s"),
     (Bash, "allow_unapproved", "give an agent approve=lambda call: True"),
     (ForgetPolicy, "keep_within_s", "give older_than_s"),
+    (Window, "budget", "give window_tokens and reply_tokens"),
+    (Window, "input_tokens", "give reply_tokens"),
     (Bash, "max_timeout_s", "timeout_s if that is more"),
     (Bash, "shell", "let the command begin with it"),
     (Materialize, "snippet_lines", "give max_inline_chars"),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import BilledChange, Budget, Calibration
+from ctxfs.eviction.window import Window
 
 
 @pytest.mark.parametrize(
@@ -56,15 +57,14 @@ def test_marks_are_shares_of_what_the_reply_leaves() -> None:
     [
         {"window_tokens": 1000, "reply_tokens": 1000},
         {"window_tokens": 1000, "reply_tokens": -1},
-        {"window_tokens": 100_000, "input_tokens": 0},
         {"window_tokens": 100_000, "high_water": 0.5, "low_water": 0.5},
         {"window_tokens": 100_000, "high_water": 1.1},
         {"window_tokens": 100_000, "low_water": 0},
     ],
 )
-def test_budgets_without_room_are_refused(wrong: dict[str, float]) -> None:
+def test_windows_without_room_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
-        Budget(**wrong)  # type: ignore[arg-type]
+        Window(**wrong)  # type: ignore[arg-type]
 
 
 def test_before_the_first_call_the_estimate_is_cautious() -> None:

@@ -19,7 +19,7 @@ from ctxfs.eviction.offload_plan import Offload, Plan
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.reduction import AskForSummary, Done, Reduction
 from ctxfs.eviction.summary import summary_text
-from ctxfs.eviction.window import CompactionController, WindowGuard
+from ctxfs.eviction.window import CompactionController, Window, WindowGuard
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.base import Reply, Usage
 from ctxfs.messages.items import ContentRange, ContextItem, ItemType
@@ -696,7 +696,7 @@ def test_marks_at_their_edges() -> None:
     assert Budget(window_tokens=1_001, reply_tokens=1_000).limit_tokens == 1
     for wrong in ({"reply_tokens": 100}, {"reply_tokens": -1}, {"low_water": 0.0}, {"high_water": 1.01}):
         with pytest.raises(ConfigError):
-            Budget(**{"window_tokens": 100, "reply_tokens": 0, **wrong})  # type: ignore[arg-type]
+            Window(**{"window_tokens": 100, "reply_tokens": 0, **wrong})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import pytest
 
 from ctxfs import ContextFileSystem
 from ctxfs.context import History, HostCache
-from ctxfs.eviction import Budget
+from ctxfs.eviction import Window
 from ctxfs.messages import Usage
 from ctxfs.messages.models.prices import TTL_SECONDS, CacheTtl
 from ctxfs.messages.tokens import default_counter
@@ -44,7 +44,7 @@ HELPER_PROMPT = "You read logs for another agent, and say what stands in them. "
 """The prompt of a subagent: of another size, so that neither can be taken for the other."""
 LIMIT_TOKENS = 30_000
 SHARED: dict[str, Any] = {
-    "window": Budget(window_tokens=LIMIT_TOKENS + 1_000, reply_tokens=1_000),
+    "window": Window(window_tokens=LIMIT_TOKENS + 1_000, reply_tokens=1_000),
     "pricing": None,
     "preview_above_tokens": None,
 }

@@ -28,7 +28,6 @@ from ctxfs.errors import (
     SessionLocked,
     TranscriptError,
 )
-from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
@@ -522,8 +521,8 @@ async def answered(prompt: str) -> Reply:
     [
         ({"layout": "yaml"}, "layout is 'yaml': use one of envelope, text"),
         ({"read_tool": "read file"}, "'read file' cannot be a tool's name"),
-        ({"window": Window(Budget.of_window(50_000), summarize=answered)}, "leave out summarize"),
-        ({"window": Window(Budget.of_window(50_000), compaction=MOVING)}, "moves messages"),
+        ({"window": Window(50_000, summarize=answered)}, "leave out summarize"),
+        ({"window": Window(50_000, compaction=MOVING)}, "moves messages"),
         ({"keep_recent": 2}, "keep_recent is 2"),
         ({"materialize": 5}, "materialize"),
         ({"pricing": 5}, "pricing"),

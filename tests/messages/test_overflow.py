@@ -16,7 +16,7 @@ from ctxfs.agent import ChatAnthropic, ChatOpenAI
 from ctxfs.agent.llm.retry import classify
 from ctxfs.context import Context
 from ctxfs.errors import InvalidRequest, ModelError, Overloaded, PromptTooLong, RateLimited
-from ctxfs.eviction import Budget, Window
+from ctxfs.eviction import Window
 from ctxfs.messages import AssistantMessage, ChatModel, ModelRequest, ToolMessage, UserMessage, too_long
 from ctxfs.testing.loopback import Answer, LoopbackServer
 
@@ -440,7 +440,7 @@ async def test_a_context_takes_the_error_of_an_sdk_and_raises_any_other_again(
     tmp_path: Path, refusal: Exception, other: Exception
 ) -> None:
     call = {"type": "tool_use", "id": "a", "name": "Read", "input": {}}
-    async with Context(root_path=tmp_path, window=Window(Budget.of_model("gpt-5"))) as context:
+    async with Context(root_path=tmp_path, window=Window(400_000, reply_tokens=128_000)) as context:
         for message in (
             UserMessage("q"),
             AssistantMessage((call,)),

@@ -18,7 +18,6 @@ from typing import Any
 
 from ctxfs.context import Context
 from ctxfs.errors import ContentGone, ContextOverflow, CtxfsError, NotRestorable, UnknownItem
-from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
@@ -58,9 +57,9 @@ _DROP = SelectiveCompaction(
     rules={kind: Rule(strategy=Strategy.DROP) for kind in (ItemType.TOOL_RESULT, ItemType.USER_MESSAGE)}
     | {ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.DROP)},
 )
-_BUDGET = Budget(window_tokens=2_000, reply_tokens=200)
+_BUDGET = Window(window_tokens=2_000, reply_tokens=200)
 _DROPS: dict[str, Any] = {
-    "window": Window(_BUDGET, compaction=_DROP),
+    "window": replace(_BUDGET, compaction=_DROP),
     "offload_policy": OffloadPolicy(token_threshold=50),
 }
 _ARCHIVES: dict[str, Any] = {"window": _BUDGET, "offload_policy": OffloadPolicy(token_threshold=200)}

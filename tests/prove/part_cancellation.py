@@ -18,7 +18,6 @@ from ctxfs import Agent, AgentConfig, tool
 from ctxfs.context.context import Context
 from ctxfs.context.live import LiveTranscript
 from ctxfs.errors import PromptTooLong, SessionNotFound
-from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
@@ -98,7 +97,7 @@ class Bench:
 
     store: MemoryStore
     settings: dict[str, Any] = field(default_factory=dict)
-    budget: Budget | None = None
+    budget: Window | None = None
     summarize: bool = False
     compaction: SelectiveCompaction | None = None
     kind: type[Context] = Context
@@ -111,7 +110,7 @@ class Bench:
         """A context on ``store``."""
         fs = ContextFileSystem(_ID, root_path="/sessions", store=store, inline_limit_chars=500)
         summarize = _summarize if self.summarize else None
-        window = None if self.budget is None else Window(self.budget, compaction=self.compaction, summarize=summarize)
+        window = None if self.budget is None else replace(self.budget, compaction=self.compaction, summarize=summarize)
         return self.kind(fs=fs, counter=_COUNTER, window=window, **self.settings)
 
 
@@ -121,7 +120,7 @@ class Operation:
 
     run: Callable[[Bench], Awaitable[Any]]
     settings: dict[str, Any] = field(default_factory=dict)
-    budget: Budget | None = None
+    budget: Window | None = None
     summarize: bool = False
     compaction: SelectiveCompaction | None = None
     opened: bool = True
@@ -136,8 +135,8 @@ _FILES_AND_ARCHIVE = SelectiveCompaction(
 """Some results go to files of their own and an exchange to an archive, by one plan."""
 
 
-def _budget(window_tokens: int) -> Budget:
-    return Budget(window_tokens=window_tokens, reply_tokens=100)
+def _budget(window_tokens: int) -> Window:
+    return Window(window_tokens=window_tokens, reply_tokens=100)
 
 
 async def _add_burst(bench: Bench) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 
-from ctxfs.eviction.budget import Budget
+from ctxfs.eviction import Window
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.policy import OffloadPolicy
@@ -28,7 +28,7 @@ SESSIONS = 25_000
 
 _BATCH = 200
 _KEEP = {"Read": 1, "Bash": 2, "web-search": 1}
-_SMALL = Budget(window_tokens=7_000, reply_tokens=1_000)
+_SMALL = Window(window_tokens=7_000, reply_tokens=1_000)
 _DROP = SelectiveCompaction(
     rules={
         ItemType.SKILL_PROMPT: Rule(strategy=Strategy.DROP),

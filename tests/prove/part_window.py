@@ -18,7 +18,7 @@ import anyio
 
 from ctxfs.context.context import Context
 from ctxfs.errors import ContextOverflow, PromptTooLong, StorageError, WriteFailed
-from ctxfs.eviction.budget import Budget
+from ctxfs.eviction import Window
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.base import Usage
@@ -186,6 +186,7 @@ async def _one(number: int, *, guarded: bool) -> tuple[Counter[str], list[str]]:
         policy = replace(policy, settings={**policy.settings, "preview_above_tokens": None})
     ratio = draw.choice(EXPECTED if draw.random() < 0.7 else UNEXPECTED)
     assert policy.budget is not None
+    assert isinstance(policy.budget.window_tokens, int)
     provider = _Provider(ratio, policy.budget.window_tokens, tells=draw.random() < 0.7)
     disk = _Disk("session_1")
     unguarded = replace(policy, budget=None, compaction=None, summarize=False)
@@ -214,8 +215,8 @@ async def _one(number: int, *, guarded: bool) -> tuple[Counter[str], list[str]]:
     return counted, [f"{what}: {found}" for found in wrong]
 
 
-def _budget(window_tokens: int) -> Budget:
-    return Budget(window_tokens=window_tokens, reply_tokens=_REPLY_TOKENS)
+def _budget(window_tokens: int) -> Window:
+    return Window(window_tokens=window_tokens, reply_tokens=_REPLY_TOKENS)
 
 
 def run_sessions(numbers: Iterable[int], *, guarded: bool = True) -> tuple[Counter[str], list[str]]:

@@ -3,12 +3,11 @@
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ctxfs.context.context import Context
 from ctxfs.errors import ContextOverflow, NotRestorable, Overloaded, StorageError
-from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
@@ -53,7 +52,7 @@ class Policy:
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    budget: Budget | None = None
+    budget: Window | None = None
     compaction: SelectiveCompaction | None = None
     summarize: bool = False
     eager: EagerPolicy | None = None
@@ -62,7 +61,7 @@ class Policy:
     def context(self, store: MemoryStore, draw: random.Random, clock: "Clock | None" = None) -> Context:
         """A context under this policy, on ``store``."""
         summarize = _summarizer(draw) if self.summarize else None
-        window = None if self.budget is None else Window(self.budget, compaction=self.compaction, summarize=summarize)
+        window = None if self.budget is None else replace(self.budget, compaction=self.compaction, summarize=summarize)
         return Context(
             fs=ContextFileSystem(_ID, root_path="/sessions", store=store, clock=lambda: 1.75e9),
             counter=_COUNTER,

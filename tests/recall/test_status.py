@@ -9,7 +9,7 @@ import pytest
 from ctxfs import Agent, AgentConfig, ContextFileSystem, tool
 from ctxfs.agent.llm.chat_completions import to_chat_body
 from ctxfs.errors import ConfigError, ContextOverflow
-from ctxfs.eviction.budget import Budget
+from ctxfs.eviction import Window
 from ctxfs.messages import AssistantMessage, ModelRequest, ToolCall, UserMessage
 from ctxfs.messages.serialize import MessagesSerializer, to_messages_body
 from ctxfs.session import past_request
@@ -65,7 +65,7 @@ async def test_the_window_keeps_room_for_it_and_it_is_counted(tmp_path: Path) ->
     (without, _), (whole, status) = await counted(0), await counted(300)
     assert whole == without + status
     assert status > 20
-    room = Budget(window_tokens=1_000, reply_tokens=100)
+    room = Window(window_tokens=1_000, reply_tokens=100)
     for status_tokens, fits in ((0, True), (800, False)):
         model = ScriptedModel(["done"])
         config = AgentConfig(

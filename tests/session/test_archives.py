@@ -8,7 +8,6 @@ import pytest
 
 from ctxfs import Context, ContextFileSystem
 from ctxfs.errors import UnknownItem
-from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.window import Window
 from ctxfs.messages.items import ContextItem, ItemType
@@ -39,7 +38,7 @@ async def test_the_items_of_an_archive_are_those_that_left_as_they_were(tmp_path
         ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=3),
         ItemType.COMPACTION_SUMMARY: Rule(strategy=Strategy.DROP),
     }
-    window = Window(Budget(window_tokens=12_000, reply_tokens=100), compaction=SelectiveCompaction(rules=rules))
+    window = Window(window_tokens=12_000, reply_tokens=100, compaction=SelectiveCompaction(rules=rules))
     left: dict[str, ContextItem] = {}
     async with Context(root_path=tmp_path, window=window, keep_recent={"bash": 2}) as context:
         await context.add({"role": "user", "content": "go"})

@@ -18,7 +18,6 @@ from ctxfs.errors import (
     ToolDefinitionError,
     UnknownItem,
 )
-from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
@@ -79,7 +78,7 @@ async def filled(ctx: Context, calls: int = 4) -> list[tuple[Message, ...]]:
 
 
 def small(limit: int, **settings: Any) -> Window:
-    return Window(Budget(window_tokens=limit, reply_tokens=0), **settings)
+    return Window(window_tokens=limit, reply_tokens=0, **settings)
 
 
 def item_of(ctx: Context, item_id: str) -> ContextItem:

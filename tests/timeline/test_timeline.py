@@ -12,7 +12,7 @@ from ctxfs.agent.agent import Agent
 from ctxfs.agent.config import AgentConfig
 from ctxfs.context.context import Context
 from ctxfs.errors import ConfigError, UnknownCall
-from ctxfs.eviction.budget import Budget
+from ctxfs.eviction import Window
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ItemType
@@ -52,7 +52,7 @@ async def played(root: Path, model: ScriptedModel, *queries: str) -> None:
         offload_root_path=root,
         tools=[log],
         system_prompt="Be brief.",
-        window=Budget(window_tokens=2400, reply_tokens=200),
+        window=Window(window_tokens=2400, reply_tokens=200),
     )
     async with Agent(model, config) as agent:
         for query in queries:

@@ -20,7 +20,6 @@ from ctxfs.context.settings import (
 )
 from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import names_settings, require_bool, require_int, require_kind
-from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.offload_plan import EagerPolicy
@@ -85,7 +84,7 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
         "keep_recent": "give n for each tool, as in @tool(..., ephemeral=n)",
         "llm": "give the model to Agent(llm, config)",
         "model": "give the model to Agent(llm, config)",
-        "budget": "it is window here, which takes a Budget",
+        "budget": "it is window here, which takes a Window",
         "compaction": "give window=Window(compaction=...)",
         "compress_from_chars": "give layout=Layout('envelope', compress_from_chars=...)",
         "workspace": "give materialize=ToolResultOffload(...)",
@@ -148,9 +147,9 @@ class AgentConfig:
     ``EvictionPricing`` with your numbers; None: nothing is evicted by price. Making an agent raises
     ``UnsupportedCacheTtl`` for a time that the provider of its model does not offer."""
 
-    window: Window | Budget | int | Auto | None = "auto"
-    """The size that the context may reach: "auto" for the model's window, a number of tokens, a ``Budget``, or a
-    ``Window`` with more settings, such as what is compacted when it is full, and how; None means no limit."""
+    window: Window | int | Auto | None = "auto"
+    """The size that the context may reach: "auto" for the model's window, a number of tokens, or a ``Window``
+    with more settings, such as what is compacted when it is full, and how; None means no limit."""
 
     preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS
     """A new result of up to so many tokens, or an eighth of the window if that is less, is sent whole. A larger one is
@@ -305,7 +304,7 @@ class AgentConfig:
     def window_with(self, summarize: Summarize) -> Window:
         """``window``, which asks ``summarize`` for summaries unless it says otherwise."""
         window = as_window(self.window)
-        if window.budget is None or window.summarize is not None:
+        if window.window_tokens is None or window.summarize is not None:
             return window
         return replace(window, summarize=summarize)
 

@@ -20,7 +20,7 @@ from ctxfs.context.settings import ContextSettings, pins_of
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors import ConfigError, ContextOverflow, InvalidReply, SessionClosed, UnknownItem
 from ctxfs.errors.checks import async_with_only, names_settings, require_exception, require_int, require_kind
-from ctxfs.eviction.budget import Budget, Calibration
+from ctxfs.eviction.budget import Calibration
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.plans import EvictionDecision
 from ctxfs.eviction.events import ContextEvent
@@ -63,7 +63,7 @@ _log = logging.getLogger("ctxfs.context")
 @async_with_only
 @names_settings(
     {
-        "budget": "it is window here, which takes a Budget",
+        "budget": "it is window here, which takes a Window",
         "compaction": "give it as window=Window(compaction=...)",
         "ephemeral_keep_recent": 'it is keep_recent here, with a number for each tool, as in {"search": 2}',
         "eviction": "pricing=None switches eviction by price off",
@@ -103,8 +103,8 @@ class Context:
             compactions only.
         on_event: called synchronously for each eviction and each failed write.
         counter: counts tokens; None means the exact o200k counter.
-        window: the size that the context may reach: "auto" for the model's window, a number of tokens, a ``Budget``, or
-            a ``Window`` with more settings; None means no limit.
+        window: the size that the context may reach: "auto" for the model's window, a number of tokens, or a
+            ``Window`` with more settings; None means no limit.
         eager: decides what is evicted before it is ever sent; None: nothing. The policy must allow tool results to go.
         pricing: evicts what ``keep_recent`` does not govern if that pays: "auto" at the model's prices, or an
             ``EvictionPricing`` with your numbers; None: nothing is evicted by price.
@@ -137,7 +137,7 @@ class Context:
         offload_policy: OffloadPolicy | None = None,
         on_event: Callable[[ContextEvent], None] | None = None,
         counter: TokenCounter | None = None,
-        window: Window | Budget | int | Auto | None = "auto",
+        window: Window | int | Auto | None = "auto",
         eager: EagerPolicy | None = None,
         pricing: EvictionPricing | Auto | None = "auto",
         preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS,

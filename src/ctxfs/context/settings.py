@@ -44,7 +44,7 @@ class ContextSettings:
     offload_policy: OffloadPolicy | None
     on_event: Callable[[ContextEvent], None] | None
     counter: TokenCounter | None
-    window: Window | Budget | int | Auto | None
+    window: Window | int | Auto | None
     eager: EagerPolicy | None
     pricing: EvictionPricing | Auto | None
     pins: Pins
@@ -202,17 +202,17 @@ def check_keep_recent(keep_recent: Mapping[str, int] | None) -> None:
         require_int(f"keep_recent[{tool!r}]", keep, at_least=1)
 
 
-def as_window(window: Window | Budget | int | Auto | None) -> Window:
+def as_window(window: Window | int | Auto | None) -> Window:
     """The setting ``window`` as a ``Window``. Raises ``ConfigError`` if it is something else."""
     match window:
         case Window():
             return window
-        case Budget() | None | "auto":
+        case None | "auto":
             return Window(window)
         case int() if not isinstance(window, bool):
             require_int("window", window, at_least=1)
             return Window(window)
-    ways = 'a number of tokens, Budget(...), Window(...), "auto" for the model\'s own, or None for no limit'
+    ways = 'a number of tokens, Window(...), "auto" for the model\'s own, or None for no limit'
     raise ConfigError(f"window is {window!r}: use {ways}")
 
 

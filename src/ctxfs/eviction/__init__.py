@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ctxfs.lazy import lazy
 
 if TYPE_CHECKING:
-    from ctxfs.eviction.budget import BilledChange, Budget, Calibration
+    from ctxfs.eviction.budget import BilledChange, Calibration
     from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
     from ctxfs.eviction.economics.economy import EvictionPricing
     from ctxfs.eviction.economics.features import ItemKind
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Archive",
     "BilledChange",
-    "Budget",
     "Calibration",
     "Compacted",
     "ContentReadBack",
@@ -62,7 +61,6 @@ __getattr__, __dir__ = lazy(
     {
         "ctxfs.eviction.budget": (
             "BilledChange",
-            "Budget",
             "Calibration",
         ),
         "ctxfs.eviction.compaction": (

@@ -10,10 +10,13 @@ from statistics import median
 from types import MappingProxyType
 
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import names_settings, require_int, require_number
+from ctxfs.errors.checks import require_number
 from ctxfs.messages.models.known import ASSUMED_WINDOW_TOKENS, model_or_relative, warn_unknown, warn_unknown_model
 
 _REPLY_TOKENS = 16_384
+HIGH_WATER = 0.85
+LOW_WATER = 0.6
+"""Far below the high one: a compaction every few calls would rewrite the prompt each time."""
 
 _PRIORS: Mapping[str, float] = MappingProxyType({"claude-": 1.35, "gpt-": 1.0, "o1": 1.0, "o3": 1.0, "o4": 1.0})
 _DEFAULT_PRIOR = 1.35
@@ -25,40 +28,34 @@ _LEAST_APART_TOKENS = 50
 """Changes that differ by less say nothing about the rate: whole numbers make it wrong by up to 4 %."""
 
 
-@names_settings()
+def check_marks(low_water: float, high_water: float) -> None:
+    """Raise ``ConfigError`` unless 0 < low < high <= 1."""
+    require_number("low_water", low_water, at_least=0)
+    require_number("high_water", high_water, at_least=0)
+    if not 0 < low_water < high_water <= 1:
+        raise ConfigError(f"water marks {low_water} and {high_water}: use 0 < low < high <= 1")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How large the context may be, in the provider's tokens.
+    """A ``Window`` of one model, as numbers.
 
-    ``window_tokens``: the model's window. ``reply_tokens``: kept free for the reply. ``input_tokens``: the largest
-    prompt that the model takes, if that is less than its window; None: only the window counts. ``high_water``: above
-    this share of the largest prompt the context is compacted, down to the share ``low_water``.
-
-    Raises:
-        ConfigError: no room for a prompt, or marks that are not 0 < low < high <= 1.
-
+    ``input_tokens``: the largest prompt that the model takes, if that is less than its window; None: only the window
+    counts. Raises ``ConfigError`` if there is no room for a prompt.
     """
 
     window_tokens: int
     reply_tokens: int = _REPLY_TOKENS
-    high_water: float = 0.85
-    low_water: float = 0.6
+    high_water: float = HIGH_WATER
+    low_water: float = LOW_WATER
     input_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        require_int("window_tokens", self.window_tokens, at_least=1)
-        require_int("reply_tokens", self.reply_tokens, at_least=0)
-        require_number("low_water", self.low_water, at_least=0)
-        require_number("high_water", self.high_water, at_least=0)
-        if self.input_tokens is not None:
-            require_int("input_tokens", self.input_tokens, at_least=1)
         if self.limit_tokens <= 0:
             raise ConfigError(
                 f"a window of {self.window_tokens:,} tokens with {self.reply_tokens:,} kept for the reply has no room: "
-                "give a smaller reply_tokens, or use Budget.of_window"
+                "give a smaller reply_tokens, or none"
             )
-        if not 0 < self.low_water < self.high_water <= 1:
-            raise ConfigError(f"water marks {self.low_water} and {self.high_water}: use 0 < low < high <= 1")
 
     @classmethod
     def of_model(cls, model: str, *, warns: bool = True) -> "Budget":

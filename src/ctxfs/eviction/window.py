@@ -9,7 +9,7 @@ from typing import Literal
 
 from ctxfs.errors import ConfigError, ContextOverflow, PromptTooLong
 from ctxfs.errors.checks import names_settings, require_int, require_kind
-from ctxfs.eviction.budget import Budget, Calibration
+from ctxfs.eviction.budget import HIGH_WATER, LOW_WATER, Budget, Calibration, check_marks
 from ctxfs.eviction.compaction import SelectiveCompaction
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.reduction import Done, Goal, Reduction, overflow
@@ -28,32 +28,68 @@ _KEPT_PER_REFUSAL = 0.75
 """The share of a prompt that is kept if the provider refused it without saying by how much it was too long."""
 
 
-@names_settings({"model": "the budget counts the tokens of the context's model"})
+@names_settings(
+    {
+        "model": "it counts the tokens of the context's model",
+        "budget": "give window_tokens and reply_tokens",
+        "input_tokens": "give reply_tokens: by so much the largest prompt is smaller than the window",
+    }
+)
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The budget of a context, and what to do when it is exceeded.
+    """How large a context may be, in the provider's tokens, and what to do when it is larger.
 
-    ``budget``: "auto" for the model's own, a number of tokens, or a ``Budget``; None means no limit. ``compaction``:
-    what is evicted when it is exceeded; None means the default rules. ``summarize``: asks a model for a summary; None
-    moves old exchanges into an archive without one, but an ``Agent`` asks its own model.
+    Args:
+        window_tokens: "auto" for the model's own window, or a number of tokens; None means no limit.
+        reply_tokens: what is kept free for the reply; None means 16,384, at most a quarter of the window. What is left
+            is the largest prompt.
+        high_water: above this share of the largest prompt the context is compacted.
+        low_water: down to this share.
+        compaction: what is evicted then; None means the default rules.
+        summarize: asks a model for a summary; None moves old exchanges into an archive without one, but an ``Agent``
+            asks its own model.
 
     Raises:
-        ConfigError: one of them is something else, or there is no limit, so that the others have no effect.
+        ConfigError: one of them is something else, there is no room for a prompt, the marks are not
+            0 < low < high <= 1, or there is no limit, so that the others have no effect.
     """
 
-    budget: Budget | int | Auto | None = "auto"
+    window_tokens: int | Auto | None = "auto"
+    reply_tokens: int | None = field(default=None, kw_only=True)
+    high_water: float = field(default=HIGH_WATER, kw_only=True)
+    low_water: float = field(default=LOW_WATER, kw_only=True)
     compaction: SelectiveCompaction | None = field(default=None, kw_only=True)
     summarize: Summarize | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        if isinstance(self.budget, int) and not isinstance(self.budget, bool):
-            require_int("budget", self.budget, at_least=1)
-        elif self.budget != "auto":
-            require_kind("budget", self.budget, Budget, 'a number of tokens, Budget(...), "auto"')
+        if self.window_tokens not in ("auto", None):
+            require_int("window_tokens", self.window_tokens, at_least=1)
+        if self.reply_tokens is not None:
+            require_int("reply_tokens", self.reply_tokens, at_least=0)
+        check_marks(self.low_water, self.high_water)
         require_kind("compaction", self.compaction, SelectiveCompaction, "SelectiveCompaction(...)")
         require_kind("summarize", self.summarize, Callable, "a coroutine function from a prompt to a Reply")
-        if self.budget is None and (self.compaction is not None or self.summarize is not None):
-            raise ConfigError("a Window without a budget sets no limit, so compaction and summarize have no effect")
+        if isinstance(self.window_tokens, int):
+            _budget_of(self, "")  # refuses a window without room for a prompt
+        if self.window_tokens is None and self._has_more():
+            raise ConfigError("a Window of None tokens sets no limit, so its other settings have no effect")
+
+    def _has_more(self) -> bool:
+        given = (self.reply_tokens, self.compaction, self.summarize)
+        marks = (self.high_water, self.low_water)
+        return marks != (HIGH_WATER, LOW_WATER) or any(value is not None for value in given)
+
+
+def _budget_of(window: Window, model: str) -> Budget | None:
+    """What ``window`` means for ``model``; None: no limit. Raises ``ConfigError`` if a prompt would have no room."""
+    if window.window_tokens is None:
+        return None
+    if window.window_tokens == "auto":
+        budget = Budget.of_model(model)
+    else:
+        budget = Budget.of_window(window.window_tokens)
+    reply_tokens = budget.reply_tokens if window.reply_tokens is None else window.reply_tokens
+    return replace(budget, reply_tokens=reply_tokens, high_water=window.high_water, low_water=window.low_water)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +108,9 @@ class WindowGuard:
     @classmethod
     def of(cls, window: Window, model: str, policy: OffloadPolicy) -> "WindowGuard":
         """``window`` for ``model``. Raises ``ConfigError`` for rules that evict what ``policy`` keeps."""
-        match window.budget:
-            case "auto":
-                budget: Budget | None = Budget.of_model(model)
-            case int():
-                budget = Budget.of_window(window.budget)
-            case _:
-                budget = window.budget
         compaction = window.compaction or SelectiveCompaction()
         compaction.check_policy(policy)
+        budget = _budget_of(window, model)
         return cls(budget=budget, compaction=compaction, policy=policy, summarize=window.summarize, model=model)
 
 

@@ -17,7 +17,6 @@ from ctxfs.context.history.views import VIEWS, Api
 from ctxfs.context.history.wire import Body, tools_in
 from ctxfs.context.history.wire_memories import WireMemories
 from ctxfs.errors.checks import names_settings, require_exception, require_int, require_kind, require_text
-from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.events import ContextEvent
 from ctxfs.eviction.placeholder.text import READ_TOOL
@@ -44,7 +43,7 @@ _log = logging.getLogger("ctxfs.context")
 
 
 MEANT: Final[Mapping[str, str]] = {
-    "budget": "it is window here, which takes a Budget",
+    "budget": "it is window here, which takes a Window",
     "compaction": "give it as window=Window(compaction=...)",
     "eager": "give materialize=Materialize(...), and call arrive() for each result",
     "offload_enabled": "window=None, pricing=None and no keep_recent replace nothing",
@@ -88,9 +87,9 @@ class History:
             with tools has are logged.
         offload_policy: what may be replaced, and from what size on, which every rule but ``keep_recent`` obeys; and how
             long digests are. None means the default table.
-        window: how large the history may be: "auto" for the model's window, a number of tokens, a ``Budget``, or a
-            ``Window`` with more settings; None means no limit. Nothing is summarised, and no message is moved: that is
-            up to the framework.
+        window: how large the history may be: "auto" for the model's window, a number of tokens, or a ``Window``
+            with more settings; None means no limit. Nothing is summarised, and no message is moved: that is up to the
+            framework.
         pricing: eviction by price: "auto" at the model's prices, or an ``EvictionPricing`` with your numbers; None
             switches it off.
         preview_above_tokens: a new result of up to so many tokens, or an eighth of the window if that is less, is sent
@@ -123,7 +122,7 @@ class History:
         model: str = "",
         keep_recent: Mapping[str, int] | None = None,
         offload_policy: OffloadPolicy | None = None,
-        window: Window | Budget | int | Auto | None = "auto",
+        window: Window | int | Auto | None = "auto",
         pricing: EvictionPricing | Auto | None = "auto",
         preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS,
         materialize: Materialize | None = None,

@@ -51,7 +51,7 @@ class HistorySettings:
     model: str
     keep_recent: Mapping[str, int] | None
     offload_policy: OffloadPolicy | None
-    window: Window | Budget | int | Auto | None
+    window: Window | int | Auto | None
     pricing: EvictionPricing | Auto | None
     materialize: Materialize | None
     layout: Layout | LayoutName
