@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from ctxfs.testing import ScriptedModel
 from ctxfs.text.steps import CpuBudget
 from ctxfs.tools.search.query import Query, Row
 from ctxfs.tools.search.whole_lines import LinesOfContent
+from terminal import on_a_terminal
 
 LINES = [f"line {n} {'ERROR port 8080' if n % 10 == 0 else 'fine'}" for n in range(1, 31)]
 
@@ -179,6 +181,30 @@ def test_a_damaged_session_is_named_and_the_others_are_searched(grep: Run, tmp_p
     code, lines, said = grep("--all", "-l", "ERROR", of=tmp_path)
     assert (code, lines) == (1, ["s2:msg_001"])
     assert "s1" in said
+
+
+def test_a_root_that_was_never_listed_is_searched_before_it_is(tmp_path: Path) -> None:
+    anyio.run(_make, tmp_path)
+    (tmp_path / "s2" / "journal.jsonl").touch()  # the newest
+    next((tmp_path / "s1" / "tool_result").glob("log/*")).unlink()
+    command = [sys.executable, "-m", "ctxfs", "grep", "--all", "Errors", "--root", str(tmp_path)]
+    first = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert (first.returncode, first.stdout.splitlines()[0]) == (1, "s2:msg_001:2:Errors (many)")
+    assert "session s1" in first.stdout, "what it has lost might have matched"
+    os.utime(tmp_path / "s1" / "journal.jsonl")
+    again = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert "session s1" in again.stdout.splitlines()[0], "by now they are listed, and s1 is known"
+    assert sorted(first.stdout.splitlines()) == sorted(again.stdout.splitlines())
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("pager", ["", "cat -u"], ids=["no pager", "a pager"])
+def test_a_terminal_shows_how_far_the_search_is(processes: Path, pager: str) -> None:
+    command = [sys.executable, "-m", "ctxfs", "grep", "--all", "Errors", "--root", str(processes)]
+    shown = on_a_terminal(command, os.environ | {"CTXFS_PAGER": pager, "TERM": "dumb"}, with_stderr=True)
+    is_large = len(list(processes.glob("empty*"))) > 0
+    assert ("searching 102 sessions: 100%" in shown) == (is_large and not pager)
+    assert "s2:msg_001:2:Errors (many)\n" in shown
 
 
 @pytest.mark.service

@@ -9,8 +9,9 @@ import anyio
 import pytest
 
 from ctxfs.cli.app import run
-from ctxfs.cli.grep_all import Search, grep_all
+from ctxfs.cli.grep_all import Search, Shown, grep_all
 from ctxfs.cli.grep_output import Form
+from ctxfs.cli.listed import ProgressLine
 from ctxfs.context import Context
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.messages import AssistantMessage, UserMessage
@@ -56,7 +57,8 @@ NAMES = ("inline", "stored", "large", "odd")
 
 def printed(root: Path, query: Query, capfd: pytest.CaptureFixture[str], *, filtered: bool = True) -> str:
     whole = {name: looked_at(root / name).disk_bytes for name in NAMES if filtered}
-    grep_all(Search(root, query, form=Form(), as_json=False, whole=whole), NAMES, together=False)
+    search = Search(root, query, form=Form(), as_json=False, whole=whole)
+    grep_all(search, NAMES, Shown(ProgressLine(), len(NAMES)), together=False)
     return capfd.readouterr().out
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ctxfs import ContextFileSystem
-from ctxfs.session.listing.catalogue import list_summaries
+from ctxfs.session.listing.catalogue import list_summaries, seen_sessions
 from ctxfs.storage import LocalSessions
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.sessions import SessionFound
@@ -142,7 +142,7 @@ async def test_a_problem_is_told_once(stores: Watched) -> None:
 async def test_a_session_that_may_not_be_read_has_its_place_before_the_list_is_there(stores: Watched) -> None:
     stores.closed = {"s2"}
     sessions = OpenSessions(stores)
-    before = {one.session_id for one in await sessions.seen()}
+    before = {one.session_id for one in await seen_sessions(stores)}
     assert before == {one.session_id for one in await sessions.summaries()} == {"s1", "s2", "s3"}
 
 

@@ -9,15 +9,17 @@ import anyio
 import typer
 
 from ctxfs.cli.completion import known_sessions
-from ctxfs.cli.grep_all import Search, grep_all
+from ctxfs.cli.grep_all import Search, Shown, grep_all
 from ctxfs.cli.grep_output import Form, Printer
 from ctxfs.cli.lines import to_stderr
-from ctxfs.cli.listed import listed
+from ctxfs.cli.listed import ProgressLine, listed
 from ctxfs.cli.options import Root, Since, StoreUrl
-from ctxfs.cli.output import print_json, session_names, text_keys, write
+from ctxfs.cli.output import on_terminal, print_json, session_names, text_keys, write
 from ctxfs.cli.session import SessionsAt, find_entry, find_session, open_known_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
+from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.items import ItemType
+from ctxfs.session.listing.catalogue import is_listed, seen_sessions
 from ctxfs.session.listing.selection import Selection
 from ctxfs.text.steps import CpuBudget
 from ctxfs.tools.search.query import Query, Row
@@ -119,20 +121,36 @@ def _check(
 
 
 def _grep_all(place: SessionsAt, query: Query, since: float | None, *, form: Form, as_json: bool) -> bool:
-    """Print the matches in all sessions; return whether there were any, and whether all could be searched."""
+    """Print the matches in all sessions; return whether there were any, and whether all could be searched.
+
+    A directory that was never listed is listed after the search, so that matches are there at once. The search opens
+    only sessions that can match; the list finds the damage of the others.
+    """
     stores = stores_of(place)
-    if stores.directory is None:
-        newest = sorted(anyio.run(stores.sessions), key=lambda one: one.changed_at, reverse=True)
-        named = [one.session_id for one in newest if since is None or one.changed_at >= since]
-        names = session_names(one.session_id for one in newest)
-        return grep_all(Search(stores, query, form=form, as_json=as_json, names=names), named, together=False)
-    every = listed(stores)
-    found = Selection(since=since).of(every, lambda _: False)
-    names = session_names(session.session_id for session in every)
+    was_listed = stores.directory is not None and anyio.run(is_listed, stores)
+    every = listed(stores) if was_listed else anyio.run(seen_sessions, stores)
+    selection = Selection(since=since)
+    found = selection.of(every, lambda _: False)
     whole = {session.session_id: session.disk_bytes for session in found if not session.is_damaged}
-    search = Search(stores.directory, query, form=form, as_json=as_json, names=names, whole=whole)
-    large = sum(session.disk_bytes for session in found) > LARGE_BYTES or len(found) > MANY_SESSIONS
-    return grep_all(search, [session.session_id for session in found], together=large and len(found) > 1)
+    searching = partial(
+        Search,
+        stores.directory or stores,
+        query,
+        form=form,
+        as_json=as_json,
+        names=session_names(session.session_id for session in every),
+    )
+    is_much = sum(session.disk_bytes for session in found) > LARGE_BYTES or len(found) > MANY_SESSIONS
+    together = stores.directory is not None and is_much and len(found) > 1
+    with ProgressLine() as line:
+        shown = Shown(line, len(found))
+        grep_all(searching(whole=whole), [session.session_id for session in found], shown, together=together)
+        if stores.directory is not None and not was_listed:
+            damaged = [one for one in selection.of(listed(stores, line), lambda _: False) if one.is_damaged]
+            searching().run((session.session_id, shown.put_error) for session in damaged)
+    if on_terminal() and not (shown.matched or shown.damaged):
+        to_stderr(f"no match in {plural(len(found), 'session')}")
+    return shown.matched and not shown.damaged
 
 
 async def _grep(root: SessionsAt, given: str, query: Query, item: str | None, *, form: Form, as_json: bool) -> bool:

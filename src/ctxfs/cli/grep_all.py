@@ -13,10 +13,10 @@ import anyio
 
 from ctxfs.cli.grep_output import Form, JsonPrinter, Printer
 from ctxfs.cli.lines import to_stderr
-from ctxfs.cli.output import on_terminal, write
+from ctxfs.cli.listed import ProgressLine
+from ctxfs.cli.output import write
 from ctxfs.cli.session import SessionsAt, stores_of
 from ctxfs.errors import CtxfsError
-from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import without_threads
 from ctxfs.text.steps import CpuBudget
@@ -38,21 +38,39 @@ _Put = Callable[[_Kind, bytes], None]
 
 
 class Shown:
-    """Prints what is found, and remembers whether anything was."""
+    """Prints what is found, and how far the search is; remembers whether anything was found, and what is damaged."""
 
-    def __init__(self) -> None:
+    def __init__(self, line: ProgressLine, sessions: int) -> None:
+        self._line = line
+        self._sessions = sessions
+        self._searched = 0
+        self._errors = set[bytes]()
         self.matched = False
-        self.damaged = False
+
+    @property
+    def damaged(self) -> bool:
+        """Whether something could not be searched."""
+        return bool(self._errors)
 
     def put(self, kind: _Kind, data: bytes) -> None:
         """Print a piece."""
-        if kind == "text":
+        if kind == "text" and data:
+            self._line.hide()
             write(data)
         elif kind == "error":
-            self.damaged = True
+            self.put_error(kind, data)
+        elif kind == "end":
+            self._searched += 1
+            self._line.show("searching", self._searched, self._sessions)
+        self.matched |= kind == "matched"
+
+    def put_error(self, kind: _Kind, data: bytes) -> None:
+        """Print an error that was not printed before, and nothing else."""
+        if kind == "error" and data not in self._errors:
+            self._errors.add(data)
+            self._line.hide()
             sys.stdout.flush()
             to_stderr(f"ctxfs: {data.decode('utf-8', 'replace')}")
-        self.matched |= kind == "matched"
 
 
 class Search:
@@ -117,19 +135,15 @@ class Search:
             yield "matched", b""
 
 
-def grep_all(search: Search, session_ids: Sequence[str], *, together: bool) -> bool:
-    """Search these sessions and print matches in order; return whether there were any, and all could be searched.
+def grep_all(search: Search, session_ids: Sequence[str], shown: Shown, *, together: bool) -> None:
+    """Search these sessions and print matches in order.
 
     ``together``: with ``PROCESSES`` processes, which take a second to start.
     """
-    shown = Shown()
     if together:
         _on_processes(search, session_ids, shown)
     else:
         search.run((session_id, shown.put) for session_id in session_ids)
-    if on_terminal() and not (shown.matched or shown.damaged):
-        to_stderr(f"no match in {plural(len(session_ids), 'session')}")
-    return shown.matched and not shown.damaged
 
 
 def _on_processes(search: Search, session_ids: Sequence[str], shown: Shown) -> None:

@@ -1,10 +1,12 @@
-"""The summaries of all sessions of a place, with progress shown on a terminal."""
+"""The summaries of all sessions of a place, and the line on a terminal that shows how far long work is."""
 
 import sys
+from types import TracebackType
 from typing import Self
 
 import anyio
 
+from ctxfs.cli import pager
 from ctxfs.session.listing.catalogue import list_summaries
 from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.storage.sessions import SessionStores
@@ -14,35 +16,41 @@ _MANY = 100
 """For this many sessions or fewer, no progress is shown, since reading them is quick."""
 
 
-def listed(stores: SessionStores) -> list[SessionSummary]:
-    """All sessions of a place, in no order; a terminal shows how many have been read."""
-    return anyio.run(_listed, stores)
-
-
-async def _listed(stores: SessionStores) -> list[SessionSummary]:
-    with without_threads(), _ProgressLine() as line:
-        return await list_summaries(stores, progress=line.progress)
-
-
-class _ProgressLine:
-    """A line on a terminal that shows how many of many sessions were read; it is removed at the end."""
+class ProgressLine:
+    """A line on a terminal that shows how many of many sessions were read or searched; it is removed at the end."""
 
     def __init__(self) -> None:
         self._width = 0
+        self._is_over = False
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._show("")
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._write("")
 
-    def progress(self, read: int, total: int) -> None:
-        """Show how many have been read."""
-        if sys.stderr.isatty() and total > _MANY:
-            self._show(f"reading {total:,} sessions: {read / total:.0%}")
+    def show(self, what: str, done: int, total: int) -> None:
+        """Show how many sessions are done."""
+        if sys.stderr.isatty() and total > _MANY and not self._is_over:
+            self._write(f"{what} {total:,} sessions: {done / total:.0%}")
 
-    def _show(self, line: str) -> None:
+    def hide(self) -> None:
+        """Make room for output; a pager has the terminal for itself from its first line on."""
+        self._write("")
+        self._is_over = pager.is_open()
+
+    def _write(self, line: str) -> None:
         if self._width or line:
             sys.stderr.write(f"\r{line:<{self._width}}\r")
             sys.stderr.flush()
-        self._width = max(self._width, len(line)) if line else 0
+        self._width = len(line)
+
+
+def listed(stores: SessionStores, line: ProgressLine | None = None) -> list[SessionSummary]:
+    """All sessions of a place, in no order. ``line``: shows how many have been read; None: a line of its own."""
+    return anyio.run(_listed, stores, line or ProgressLine())
+
+
+async def _listed(stores: SessionStores, line: ProgressLine) -> list[SessionSummary]:
+    with without_threads(), line:
+        return await list_summaries(stores, progress=lambda done, total: line.show("reading", done, total))

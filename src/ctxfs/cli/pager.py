@@ -6,8 +6,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import wraps
+from io import TextIOWrapper
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -56,22 +57,23 @@ def _program() -> list[str] | None:
 
 @contextmanager
 def _stdout_to(program: list[str]) -> Iterator[None]:
+    """Print to the pager.
+
+    ``sys.stdout`` is replaced, and its descriptor is not: processes that are started meanwhile would inherit that, and
+    the pager waits until the last one has closed it.
+    """
     global _size  # noqa: PLW0603 - a process has one stdout
     sys.stdout.flush()
+    encoding = sys.stdout.encoding
     size = shutil.get_terminal_size()
-    terminal = os.dup(sys.stdout.fileno())
     with subprocess.Popen(program, stdin=subprocess.PIPE, env=_LESS | os.environ) as process:  # noqa: S603 - the user's
         assert process.stdin is not None
-        os.dup2(process.stdin.fileno(), sys.stdout.fileno())
-        process.stdin.close()
         _size = size
         try:
-            yield
-            sys.stdout.flush()
+            with TextIOWrapper(process.stdin, encoding, errors="replace") as to_pager, redirect_stdout(to_pager):
+                yield
         finally:
             _size = None
-            os.dup2(terminal, sys.stdout.fileno())  # closes the pager's input
-            os.close(terminal)
             _wait_for(process)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ctxfs.session.entries import Entry
+from ctxfs.session.listing.catalogue import is_listed, seen_sessions
 from ctxfs.session.listing.summary import SessionSummary
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import run_in_steps
@@ -71,15 +72,15 @@ async def search_all(
     questions of their sessions. The search opens only sessions that can match; what the list says of other, damaged
     ones comes at the end of the first page.
     """
-    is_listed = await sessions.is_listed()
-    known = chosen_rows(await sessions.summaries() if is_listed else await sessions.seen())
+    was_listed = await is_listed(sessions.stores)
+    known = chosen_rows(await (sessions.summaries() if was_listed else seen_sessions(sessions.stores)))
     told = set[str]()
     async with aclosing(search_sessions(sessions.stores, known, pattern, first=first, skip=skip)) as found:
         async for one in found:
             if isinstance(one, Problem):
                 told.add(one.text)
             yield one
-    if is_listed or first or skip:
+    if was_listed or first or skip:
         return
     for session in chosen_rows(await sessions.summaries()):
         if not session.is_damaged:

@@ -1,10 +1,8 @@
 """Sessions as the page reads them: opened once, read-only, and followed as their writers go on."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import anyio
@@ -15,12 +13,12 @@ from ctxfs.session.discovery import unknown_files
 from ctxfs.session.filesystem import ContextFileSystem, storage_of
 from ctxfs.session.index import INDEX_NAME
 from ctxfs.session.journal import Scan, scan
-from ctxfs.session.listing.catalogue import list_summaries, listed_in
-from ctxfs.session.listing.summary import Question, SessionSummary, first_question, looked_at
+from ctxfs.session.listing.catalogue import list_summaries
+from ctxfs.session.listing.summary import Question, SessionSummary, first_question
 from ctxfs.session.records import Record
 from ctxfs.session.state import SessionState
 from ctxfs.session.timeline.timeline import Timeline
-from ctxfs.storage.sessions import DirectoryStores, SessionStores, has_writer, session_ids
+from ctxfs.storage.sessions import SessionStores, has_writer, session_ids
 from ctxfs.storage.threads import run_in_steps, run_to_completion
 from ctxfs.view.activity import Activity
 from ctxfs.view.activity_builder import ActivityBuilder
@@ -167,18 +165,6 @@ class OpenSessions:
         """The summaries of all sessions, in no order, from the catalogue, which reads changed sessions again."""
         return await list_summaries(self.stores)
 
-    async def is_listed(self) -> bool:
-        """Whether the sessions have been listed before: otherwise ``summaries`` has to read all of them."""
-        path = listed_in(self.stores)
-        return path is not None and await run_to_completion(path.exists)
-
-    async def seen(self) -> Sequence[SessionSummary]:
-        """All sessions, in no order, as far as they are known without reading one: when each changed, and its size."""
-        found = {one.session_id: one.changed_at for one in await self.stores.sessions()}
-        if isinstance(self.stores, DirectoryStores):  # with those that may not be read, as ``summaries``
-            found = dict.fromkeys(await self.stores.all_names(), 0.0) | found
-        return await run_to_completion(lambda: [_seen(self.stores.directory, *one) for one in found.items()])
-
     async def running(self, session_ids: Iterable[str]) -> frozenset[str]:
         """The sessions among these that a writer has open."""
         asked = tuple(session_ids)
@@ -188,12 +174,3 @@ class OpenSessions:
         """Close all sessions."""
         while self._open:
             await self._open.popitem()[1].close()
-
-
-def _seen(root: Path | None, session_id: str, changed_at: float) -> SessionSummary:
-    size = 0
-    if root is not None:
-        with suppress(OSError):  # opening it will say what is wrong
-            changed_at = changed_at or (root / session_id).stat().st_mtime
-            size = looked_at(root / session_id).disk_bytes
-    return SessionSummary(session_id=session_id, changed_at=changed_at, disk_bytes=size)

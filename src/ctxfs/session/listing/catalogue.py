@@ -17,7 +17,7 @@ from ctxfs.session.listing.summary import Outside, SessionSummary, looked_at, su
 from ctxfs.storage.base import is_hidden
 from ctxfs.storage.local import is_session
 from ctxfs.storage.log_file import LOG_NAME
-from ctxfs.storage.sessions import ListingStores, SessionFound, SessionStores
+from ctxfs.storage.sessions import DirectoryStores, ListingStores, SessionFound, SessionStores
 from ctxfs.storage.task_group import TaskGroup
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.text.jsontext import codec as json_codec
@@ -33,6 +33,34 @@ def listed_in(stores: SessionStores) -> Path | None:
     if stores.directory is not None:
         return stores.directory / DERIVED_NAME
     return stores.list_path if isinstance(stores, ListingStores) else None
+
+
+async def is_listed(stores: SessionStores) -> bool:
+    """Whether the sessions have been listed before: otherwise ``list_summaries`` has to read all of them."""
+    path = listed_in(stores)
+    return path is not None and await run_to_completion(path.exists)
+
+
+async def seen_sessions(stores: SessionStores) -> list[SessionSummary]:
+    """All sessions, in no order, as far as they are known without reading one: when each changed, and its size.
+
+    Raises:
+        ConfigError: the place cannot be read.
+
+    """
+    found = {one.session_id: one.changed_at for one in await stores.sessions()}
+    if isinstance(stores, DirectoryStores):  # with those that may not be read, as ``list_summaries``
+        found = dict.fromkeys(await stores.all_names(), 0.0) | found
+    return await run_to_completion(lambda: [_seen(stores.directory, *one) for one in found.items()])
+
+
+def _seen(root: Path | None, session_id: str, changed_at: float) -> SessionSummary:
+    size = 0
+    if root is not None:
+        with suppress(OSError):  # opening it will say what is wrong
+            changed_at = changed_at or (root / session_id).stat().st_mtime
+            size = looked_at(root / session_id).disk_bytes
+    return SessionSummary(session_id=session_id, changed_at=changed_at, disk_bytes=size)
 
 
 async def list_summaries(stores: SessionStores, *, progress: Progress | None = None) -> list[SessionSummary]:
