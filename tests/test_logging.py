@@ -115,17 +115,17 @@ def test_every_event_is_a_sentence(event: ContextEvent, said: str) -> None:
 def test_the_command_line_logs_where_it_is_asked_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["-vv", "demo", "--root", str(tmp_path / "demo"), "--json"]) == 0
-    debug = capsys.readouterr().err
-    assert "INFO    ctxfs.context: session session_" in debug
-    assert "DEBUG   ctxfs.context: session session_" in debug
     chat = ["chat", "Hello?", "--root", str(tmp_path / "chat")]
-    with MessagesServer(["Hello."] * 2) as server:
+    with MessagesServer([[ToolCall("list_dir", {"path": "."})], *["Hello."] * 3]) as server:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "any")
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        assert run(["-vv", *chat]) == 0
+        debug = capsys.readouterr().err
         assert run(["-v", *chat]) == 0
         info = capsys.readouterr().err
         assert run(chat) == 0  # last: what is logged is set for the process
+    assert "INFO    ctxfs.context: session session_" in debug
+    assert "DEBUG   ctxfs.context: session session_" in debug
     assert "INFO    ctxfs.context: session session_" in info
     assert "DEBUG" not in info
     assert not re.search(r"INFO|DEBUG", capsys.readouterr().err)

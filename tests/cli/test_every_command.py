@@ -30,6 +30,8 @@ WITHOUT_ROOT = {
     "ab": "keeps results in a file",
 }
 SERVERS = ("mcp", "proxy")
+ONCE = ("demo",)
+"""What plays for ten seconds: ``cli.test_process`` has the JSON of one run, which finds its root by the environment."""
 CODES = {"ab": 1}
 """The exit codes that are not 0: the command that `ab` is given here sends no request, so that nothing is played."""
 ARGUMENTS: Mapping[str, str] = {
@@ -60,6 +62,7 @@ ARGUMENTS: Mapping[str, str] = {
     "copy": "last --to {bucket}",
     "doctor": "",
 }
+NO_JSON_HERE = {*WITHOUT_JSON, *ONCE}
 MESSAGES = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
 
 
@@ -125,7 +128,7 @@ def test_no_command_takes_an_option_for_the_directory(
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("name", ARGUMENTS)
+@pytest.mark.parametrize("name", [name for name in ARGUMENTS if name not in ONCE])
 def test_every_command_follows_the_environment_and_its_json_is_json(
     name: str, values: Mapping[str, str], capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -144,7 +147,12 @@ def test_every_command_follows_the_environment_and_its_json_is_json(
 @pytest.mark.usefixtures("loop_may_block")  # where a test writes to a pipe, a command writes to its stdout
 @pytest.mark.parametrize(
     ("name", "form"),
-    [(name, form) for name in ARGUMENTS for form in ((), ("--json",)) if not form or name not in WITHOUT_JSON],
+    [
+        (name, form)
+        for name in ARGUMENTS
+        for form in ((), ("--json",))
+        if not form or name not in (*WITHOUT_JSON, *ONCE)
+    ],
 )
 def test_a_closed_pipe_is_no_error_of_any_command(
     name: str, form: tuple[str, ...], values: Mapping[str, str], capfd: pytest.CaptureFixture[str]

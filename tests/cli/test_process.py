@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from cli.test_pages import keys_named
 from ctxfs.cli.app import run
 from ctxfs.cli.commands import COMMANDS, SUBCOMMANDS
 from ctxfs.messages import ToolCall
@@ -104,27 +105,34 @@ def test_the_list_of_commands_shows_the_first_sentence_of_each(name: str) -> Non
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the demo says with --json; its session is under ``root``."""
+    """What the demo says with --json; its session is under ``root``, which the environment names."""
     root = tmp_path_factory.mktemp("demo")
-    done = ctxfs("demo", "--root", root, "--json")
+    done = ctxfs("demo", "--json", CTXFS_ROOT=str(root))
     assert (done.returncode, done.stderr) == (0, "")
     return {"root": root, **json.loads(done.stdout)}
 
 
 def test_the_demo_runs_and_says_what_to_type_next(tmp_path: Path) -> None:
-    # A terminal without Unicode is no error.
-    done = ctxfs("demo", "--root", tmp_path / "root", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    (session,) = (tmp_path / "root").iterdir()
+    """Also where no command is on the path, sessions are looked for elsewhere, and the terminal has no Unicode."""
+    names = {"HOME": str(tmp_path), "PATH": "", "CTXFS_STORE": "memory://elsewhere", "PYTHONIOENCODING": "ascii"}
+    program = Path(sys.executable).with_name("ctxfs")
+    done = subprocess.run([program, "demo"], env=names, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    root = tmp_path / ".agent" / "context"
+    (session,) = (one for one in root.iterdir() if one.is_dir())
     assert any(line.endswith("Short ones save next to nothing.") for line in done.stdout.splitlines())
     assert "1 read-back" in done.stdout
     assert str(session) in done.stdout
     following = done.stdout.partition("next  ")[2].splitlines()
-    commands = [shlex.split(line.partition("ctxfs ")[2]) for line in following]
-    assert [command[0] for command in commands] == ["explain", "cat", "sessions"]
+    commands = [shlex.split(line) for line in following]
+    assert [command[:2] for command in commands] == [[str(program), name] for name in ("explain", "cat", "sessions")]
+    assert commands[-1][2:] == ["--root", str(root)]
     for command in commands:
-        assert ctxfs(*command).returncode == 0
+        subprocess.run(command, env=names, check=True, capture_output=True)
+
+
+def test_the_demos_keys_are_those_that_its_page_names(told: dict[str, Any]) -> None:
+    assert told.keys() - {"root"} == keys_named("demo")
 
 
 def test_the_demos_figures_are_those_of_its_session(told: dict[str, Any], inside: Inside, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import io
 import os
-import shlex
 import subprocess
 import sys
 import time
@@ -176,16 +175,6 @@ def test_reasons_that_have_no_room_in_a_table_stand_below_it(ctxfs: Run, tmp_pat
         shown = on_a_terminal(words, {**os.environ, "CTXFS_PAGER": ""})
         assert "\n(1) look keeps its last 1" in shown or "\n(2) look keeps its last 1" in shown
         assert any("  look keeps its last 1" in line for line in ctxfs(*command)[1].splitlines())
-
-
-@pytest.mark.service
-def test_the_next_commands_of_the_demo_can_be_started(tmp_path: Path) -> None:
-    names = {"HOME": str(tmp_path), "PATH": "", "CTXFS_STORE": "memory://elsewhere", "COLUMNS": "200"}
-    program = Path(sys.executable).with_name("ctxfs")
-    done = subprocess.run([program, "demo"], env=names, check=True, capture_output=True, text=True)
-    command = f"{program} sessions --root {tmp_path}/.agent/context"
-    assert f"{command}\n" in done.stdout
-    subprocess.run(shlex.split(command), env=names, check=True, capture_output=True)
 
 
 COMMANDS_ON_SESSIONS = (
