@@ -70,8 +70,8 @@ folder = Path(tempfile.mkdtemp())
 (folder / "given").mkdir()
 (folder / "given" / "codes.py").write_text(TASK)
 check = [sys.executable, "-c", SCORED]
-samples = [{"id": f"sample-{n}", "prompt": str(n), "directory": "given", "check": check} for n in range(2)]
-(folder / "tasks.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+sample = {"id": "sample-1", "prompt": "1", "directory": "given", "check": check}  # a line for each that is to be played
+(folder / "tasks.jsonl").write_text(json.dumps(sample) + "\n")
 
 inspect = [str(Path(sys.executable).parent / "inspect"), "eval", "codes.py", "--sample-id", "{prompt}"]
 inspect += ["--model", "anthropic/claude-sonnet-5-5", "--log-dir", "logs", "--log-format", "json", "--display", "none"]

@@ -39,8 +39,8 @@ folder = Path(tempfile.mkdtemp())
 (folder / "repository" / "test_maths.py").write_text(TEST)
 prompt = "double(4) should be 8. Repair maths.py."
 check = [sys.executable, "test_maths.py"]
-tasks = [{"id": f"double-{n}", "prompt": prompt, "directory": "repository", "check": check} for n in range(2)]
-(folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+task = {"id": "double", "prompt": prompt, "directory": "repository", "check": check}
+(folder / "tasks.jsonl").write_text(json.dumps(task) + "\n")
 
 mini = [str(Path(sys.executable).parent / "mini"), "--model", "anthropic/claude-sonnet-5-5", "--task", "{prompt}"]
 mini += ["--yolo", "--exit-immediately", "--output", "trajectory.json"]
