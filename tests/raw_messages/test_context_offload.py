@@ -244,6 +244,15 @@ async def test_f_001_a_name_that_cannot_be_is_told_before_anything_is_written(tm
     assert small.offloaded_count == 0
 
 
+async def test_f_001_an_id_that_its_number_makes_too_long_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    longest = "x" * (255 - len("tool-result-.md"))
+    with pytest.raises(UnsafePath):
+        await offload_tool_results([user(result(BIG, longest), result(BIG, longest))], output_dir=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    once = await offload_tool_results([user(result(BIG, longest))], output_dir=tmp_path / "out")
+    assert once.offloaded_count == 1
+
+
 async def test_f_001_changed_messages_are_deep_copies_others_keep_their_identity(tmp_path: Path) -> None:
     kept, changed = user(result(SMALL)), user({"type": "text", "text": "t"}, result(BIG))
     before = copy.deepcopy(changed)

@@ -193,7 +193,8 @@ async def offload_tool_results(
     Raises:
         TranscriptError: ``messages`` is not a sequence of dicts, a result is neither text nor a list of JSON blocks, or
             a result to be offloaded has no id; nothing was written.
-        UnsafePath: an id of a result to be offloaded is not one plain file name; nothing was written.
+        UnsafePath: an id of a result to be offloaded is not one plain file name; nothing was written, unless it is only
+            the number after a file with other content that makes the name too long.
         WriteFailed: a file could not be written; the reason is the ``__cause__``. Files before it stay.
         ConfigError: the threshold is not a whole number of at least 0, ``output_dir`` is not a path, or ``writer`` is
             not a writer.
@@ -204,12 +205,14 @@ async def offload_tool_results(
     writer = _checked(writer)
     # What can be refused is refused here, before anything is written.
     due: list[tuple[_Place, str, str]] = []
+    expected = _ListedNames()
     for place in _places(messages):
         block = _block_at(messages, place)
         text = await _text_of(block.get("content"))
         if len(text) >= threshold_chars:
             tool_use_id = _id_of(block)
             if not _is_listed(tool_use_id, text):
+                expected.take(expected.next(tool_use_id))  # the number of a repeated id may make it too long
                 due.append((place, tool_use_id, text))
     changed = list(messages)
     for number in {place[0] for place, _, _ in due}:
