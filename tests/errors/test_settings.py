@@ -1,6 +1,7 @@
 """A setting does what it says, or is refused where it is given: types, and settings that have no effect together."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,18 @@ from ctxfs.messages.rates import ANTHROPIC_RATES
 from ctxfs.session import ForgetPolicy, prune_session, quota
 from ctxfs.storage import LocalStore, MemoryStore
 from ctxfs.testing import ScriptedModel
-from ctxfs.tools import Bash, KnowledgeService, Materialize, Materializer, Tool, ToolResultOffload
+from ctxfs.tools import (
+    Artifact,
+    Bash,
+    KnowledgeService,
+    Materialize,
+    Materializer,
+    Tool,
+    ToolResultOffload,
+    read_tool,
+    retrieval_tools,
+    workspace_tools,
+)
 
 
 def named(name: str, ephemeral: int | None = None) -> Tool:
@@ -66,7 +78,8 @@ WRONG_TYPES: list[tuple[Callable[..., Any], Mapping[str, Any]]] = [
     (ContextFileSystem, {"read_only": "no"}),
     (ContextFileSystem, {"inline_limit_chars": -1}),
     (ContextFileSystem, {"inline_limit_chars": "5"}),
-    (ContextFileSystem, {"layout": "text"}),
+    (ContextFileSystem, {"layout": "xml"}),
+    (ContextFileSystem, {"layout": None}),
     (ContextFileSystem, {"store": 5}),
     (ContextFileSystem, {"store": LocalStore}),
     (ContextFileSystem, {"clock": 5}),
@@ -82,6 +95,18 @@ WRONG_TYPES: list[tuple[Callable[..., Any], Mapping[str, Any]]] = [
     (History, {"model": None}),
     (known_model, {"model": None}),
     (AgentConfig, {"read_roots": [5]}),
+    (KnowledgeService, {"layout": "xml"}),
+    (KnowledgeService, {"counter": 5}),
+    (partial(workspace_tools, KnowledgeService(), "session_1"), {"max_tokens": "5"}),
+    (partial(workspace_tools, KnowledgeService(), "session_1"), {"counter": 5}),
+    (partial(retrieval_tools, in_memory()), {"max_tokens": "5"}),
+    (partial(read_tool, in_memory()), {"counter": 5}),
+    (Materializer, {"settings": None}),
+    (Materializer, {"tools": "context_read"}),
+    (Materializer, {"tools": 5}),
+    (Materializer, {"reader": 5}),
+    (partial(Artifact, artifact_id="a", content="x"), {"artifact_type": "yaml"}),
+    (partial(Artifact, artifact_id="a", content="x"), {"metadata": None}),
 ]
 
 

@@ -252,6 +252,12 @@ def test_a_setting_of_the_wrong_type_is_refused_by_name(tmp_path: Path, setting:
         ContextFileSystem("session_1", root_path=tmp_path, **{setting: value})
 
 
+async def test_a_layout_is_named_as_in_the_settings_of_an_agent(tmp_path: Path) -> None:
+    async with ContextFileSystem(root_path=tmp_path, layout="text") as fs:
+        path = await fs.offload(tool_result(fs, "what the tool said"))
+    assert await anyio.Path(path).read_text() == "what the tool said"
+
+
 async def test_every_writer_has_its_epoch(tmp_path: Path) -> None:
     store = MemoryStore("session_1")
     for _ in range(3):

@@ -14,10 +14,20 @@ from typing import Self
 from warnings import warn
 
 from ctxfs.errors import ConfigError, ContentGone, NotRestorable, SessionClosed, SessionNotFound, UnknownItem
-from ctxfs.errors.checks import async_with_only, names_settings, require_bool, require_int, require_kind, require_method
+from ctxfs.errors.checks import async_with_only, names_settings, require_bool, require_int, require_method
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import Content
-from ctxfs.messages.names import ENVELOPE, SHORT, Layout, check_session_id, logical_base, new_session_id, path_of
+from ctxfs.messages.names import (
+    ENVELOPE,
+    SHORT,
+    Layout,
+    LayoutName,
+    as_layout,
+    check_session_id,
+    logical_base,
+    new_session_id,
+    path_of,
+)
 from ctxfs.session.content.reader import ContentReader, IndexCache
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.item_records import absolute
@@ -48,7 +58,7 @@ class ContextFileSystem:
         root_path: where sessions are: a directory, a URL (``s3://bucket/prefix``) or a ``SessionStores``; None means
             ``~/.agent/context``. A relative path is resolved at once.
         layout: the form of the content files of a new session; an existing one keeps its own. Compression is not
-            part of it: ``replace(ENVELOPE, compress_from_chars=0)`` stores new contents as they are.
+            part of it: ``Layout("envelope", compress_from_chars=0)`` stores new contents as they are.
         store: the ``Store`` of this one session, whose paths begin with ``root_path``, a directory; None: the one that
             ``root_path`` has for it.
         clock: returns seconds since the epoch.
@@ -66,13 +76,13 @@ class ContextFileSystem:
         session_id: str | None = None,
         *,
         root_path: str | Path | SessionStores | None = None,
-        layout: Layout = ENVELOPE,
+        layout: Layout | LayoutName = ENVELOPE,
         store: Store | None = None,
         clock: Callable[[], float] = time.time,
         inline_limit_chars: int = 8192,
         read_only: bool = False,
     ) -> None:
-        require_kind("layout", layout, Layout, "ENVELOPE or TEXT of ctxfs.session")
+        self._layout = as_layout(layout)
         require_int("inline_limit_chars", inline_limit_chars, at_least=0)
         require_bool("read_only", read_only)
         if not callable(clock):
@@ -95,7 +105,6 @@ class ContextFileSystem:
                     raise ConfigError("store is of this one session, and root_path names no directory: leave out one")
                 self._stores = place if isinstance(store, DirectoryStore) else None
                 self._directory = place.directory / session_id
-        self._layout = layout
         self._clock = clock
         self._inline_limit_chars = inline_limit_chars
         self._read_only = read_only

@@ -122,11 +122,21 @@ class Materializer:
     ``tools`` names the tools that the model has, ``reader`` the one of them that opens files by their path.
 
     Results of retrieval tools are bounded already and stay as they are.
+
+    Raises:
+        ConfigError: a setting of another type, such as a single name as ``tools``.
     """
 
     settings: Materialize = field(default_factory=Materialize)
     tools: Collection[str] = ()
     reader: str = READ_TOOL
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.settings, Materialize):
+            raise ConfigError(f"settings is {self.settings!r}: use Materialize(...)")
+        if isinstance(self.tools, str) or not isinstance(self.tools, Collection):
+            raise ConfigError(f"tools is {self.tools!r}: use a collection of tool names")
+        require_text("reader", self.reader)
 
     def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
         """Decide whether the item is evicted before it is ever sent; None: it is not."""
@@ -275,7 +285,7 @@ async def materialize(
 
     Raises:
         TranscriptError: ``content`` is not content.
-        ConfigError: ``tool_name`` or ``call_id`` is not a text.
+        ConfigError: ``tool_name`` or ``call_id`` is not a text, or a setting is of another type.
         WriteFailed: it could not be stored; send the content as it is.
         SessionClosed: the session is not open.
 

@@ -8,10 +8,11 @@ from itertools import islice
 from typing import TypeVar
 
 from ctxfs.errors import ToolError, UnknownItem
+from ctxfs.errors.checks import require_int
 from ctxfs.messages.items import ContentRange
 from ctxfs.messages.messages import Block
 from ctxfs.messages.names import path_of
-from ctxfs.messages.tokens import TokenCounter, count_block, default_counter
+from ctxfs.messages.tokens import TokenCounter, count_block, default_counter, require_counter
 from ctxfs.session.content.reader import ContentReader
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
@@ -54,6 +55,8 @@ class Scope:
     counter: TokenCounter | None = None
 
     def __post_init__(self) -> None:
+        require_int("max_tokens", self.max_tokens, at_least=0)
+        require_counter(self.counter)
         object.__setattr__(self, "max_tokens", max(MIN_PAGE_TOKENS, self.max_tokens))
 
     @property

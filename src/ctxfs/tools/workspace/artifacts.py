@@ -37,8 +37,8 @@ class Artifact:
     ``artifact_id``.
 
     Raises:
-        ConfigError: ``metadata`` has a key that the store itself uses, or the id, the content or one of the named
-            fields is not text.
+        ConfigError: ``metadata`` is not a mapping or has a key that the store itself uses, the type is none, or the
+            id, the content or one of the named fields is not text.
     """
 
     artifact_id: str
@@ -50,6 +50,10 @@ class Artifact:
         for name, value in (("artifact_id", self.artifact_id), ("content", self.content)):
             if not isinstance(value, str):
                 raise ConfigError(f"an artifact's {name} is a {type(value).__name__}: it must be text")
+        if self.artifact_type not in tuple(ArtifactType):
+            raise ConfigError(f"artifact_type is {self.artifact_type!r}: use one of {', '.join(ArtifactType)}")
+        if not isinstance(self.metadata, Mapping):
+            raise ConfigError(f"metadata is {self.metadata!r}: use a mapping")
         taken = sorted(_OURS & self.metadata.keys())
         if taken:
             raise ConfigError(f"an artifact's metadata cannot have the key {taken[0]!r}: the store uses it")

@@ -18,8 +18,8 @@ import anyio
 from ctxfs.errors import AmbiguousItem, ConfigError, CtxfsError, SessionClosed, SessionNotFound, UnknownItem
 from ctxfs.errors.checks import async_with_only, names_settings, require_text
 from ctxfs.eviction.placeholder.digest import DEFAULT_BUDGET_TOKENS, describe
-from ctxfs.messages.names import ENVELOPE, Layout, check_session_id
-from ctxfs.messages.tokens import TokenCounter, load_counter
+from ctxfs.messages.names import ENVELOPE, Layout, LayoutName, as_layout, check_session_id
+from ctxfs.messages.tokens import TokenCounter, load_counter, require_counter
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.derived import COLUMNS, DERIVED_NAME, Derived
 from ctxfs.session.filesystem import ContextFileSystem
@@ -86,16 +86,17 @@ class KnowledgeService:
         inline_limit_chars: int = INLINE_LIMIT_CHARS,
         digest_tokens: int = DEFAULT_BUDGET_TOKENS,
         counter: TokenCounter | None = None,
-        layout: Layout = ENVELOPE,
+        layout: Layout | LayoutName = ENVELOPE,
         max_open_sessions: int = MAX_OPEN_SESSIONS,
     ) -> None:
         check_whole(0, inline_limit_chars=inline_limit_chars, digest_tokens=digest_tokens)
         check_whole(1, max_open_sessions=max_open_sessions)
+        require_counter(counter)
         self._stores = stores_at(namespace)
         self._inline_limit_chars = inline_limit_chars
         self._digest_tokens = digest_tokens
         self._counter = counter
-        self._sessions = OpenSessions(self._stores, layout=layout, limit=max_open_sessions)
+        self._sessions = OpenSessions(self._stores, layout=as_layout(layout), limit=max_open_sessions)
         self._catalogue = Catalogue(self._stores, self._sessions)
         root = self._stores.directory
         self._derived = Derived(None if root is None else root / DERIVED_NAME, self._catalogue)

@@ -12,10 +12,10 @@ from pydantic import Field
 
 from ctxfs.errors import InvalidToolArguments
 from ctxfs.errors.base import quoted
-from ctxfs.errors.checks import names_settings
+from ctxfs.errors.checks import names_settings, require_int
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.names import check_session_id
-from ctxfs.messages.tokens import TokenCounter
+from ctxfs.messages.tokens import TokenCounter, require_counter
 from ctxfs.storage.threads import run_in_steps
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.paging import MAX_POSITION
@@ -60,6 +60,8 @@ def workspace_tools(
         max_tokens: upper bound on each result (at least 200).
         counter: counts tokens; None takes the service's.
     """
+    require_int("max_tokens", max_tokens, at_least=0)
+    require_counter(counter)
     bound = _Bound(service, check_session_id(session_id), max(MIN_PAGE_TOKENS, max_tokens), counter or service.counter)
     return (_by_id(bound), _by_lines(bound), _grep(bound), _query(bound), _offload_info(bound))
 
