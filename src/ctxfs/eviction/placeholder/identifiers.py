@@ -4,6 +4,7 @@ What an item brings in depends on the texts before it alone, whenever they are r
 not before somebody asks what one of them brings in: about most items nobody ever does.
 """
 
+import re
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -12,13 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ctxfs.messages.tokens import chunks
+from ctxfs.text.patterns import possessive
 
-_LEAST_CHARS: Final = 12
-"""Shorter runs are words, numbers and times of day, which a model need not have seen to write."""
-
-_IDENTIFIER_CHARS: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:-")
-_TO_WORDS: Final = bytes([byte if byte in _IDENTIFIER_CHARS else ord(" ") for byte in range(256)])
-"""Makes a space of every byte that no identifier has."""
+# What stands before an identifier is passed over with it, so that no character is looked at twice; "" ends the text.
+_IDENTIFIER = re.compile(
+    r"[^A-Za-z0-9_./:-]*+"
+    + possessive(r"[A-Za-z0-9_./:-]{1,11}+(?:[^A-Za-z0-9_./:-]++|\Z)", "*")
+    + r"([A-Za-z0-9_./:-]{12,}+|\Z)"
+)
 
 MAX_IDENTIFIER_CHARS: Final = 40
 """Longer ones (hashes, long paths) are hardly ever quoted, and cost more."""
@@ -31,8 +33,9 @@ MAX_UNREAD_CHARS: Final = 1_048_576
 
 def identifiers_in(text: str) -> dict[str, None]:
     """What a model can only quote if it has seen it, in order: runs of 12 or more of ``[A-Za-z0-9_./:-]``."""
-    words = text.encode("utf-8", "surrogatepass").translate(_TO_WORDS).decode("ascii").split(" ")
-    return dict.fromkeys([word for word in words if len(word) >= _LEAST_CHARS])
+    found = dict.fromkeys(_IDENTIFIER.findall(text))
+    found.pop("", None)
+    return found
 
 
 def strings_of(value: Any) -> list[str]:
