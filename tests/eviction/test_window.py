@@ -772,6 +772,28 @@ def test_an_estimate_is_inverted_and_never_less_than_what_is_sure(
         assert value.estimate(fits) <= real < value.estimate(fits + 2)
 
 
+@given(
+    bills=st.lists(st.tuples(st.integers(0, 30_000), st.integers(0, 40_000)), max_size=8),
+    rate=st.floats(0.4, 3.2),
+    marks=st.tuples(st.floats(0.001, 0.5), st.floats(0.5, 1.0, exclude_min=True)),
+    beside=st.integers(-3, 3),
+)
+def test_room_is_made_from_where_the_goal_says(
+    bills: list[tuple[int, int]], rate: float, marks: tuple[float, float], beside: int
+) -> None:
+    """Two estimates alone say of most contexts that they are small."""
+    low, high = marks
+    budget = Budget(window_tokens=40_000, reply_tokens=8_000, low_water=low, high_water=high)
+    made = window(budget)
+    for counted, real in bills:
+        made.observe(Usage(input_tokens=real), "gpt-4o", counted)
+        made.observe(Usage(input_tokens=round(rate * (counted + 900))), "gpt-4o", counted + 900)
+    goal = made._goal(budget)  # noqa: SLF001 - what is decided by, however it is decided
+    for size in (0, goal.low, goal.enough, goal.limit, made.calibration.base_counted):
+        counted = max(0, size + beside)
+        assert (made.fit(counted, CharsCounter()) is None) == (counted <= goal.enough)
+
+
 # ---- compaction
 
 

@@ -5,6 +5,7 @@ A reduction that did not help is not tried again before the context has grown by
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Literal
 
 from ctxfs.errors import ConfigError, ContextOverflow, PromptTooLong
@@ -151,7 +152,7 @@ class CompactionController:
 
     def fit(self, counted_tokens: int, counter: TokenCounter) -> Reduction | None:
         """How to make a context of ``counted_tokens`` small enough for the next call; None if it is, or may be."""
-        if self.budget is None:
+        if self.budget is None or self._is_small(self.budget, counted_tokens):
             return None
         goal = self._goal(self.budget)
         if counted_tokens <= goal.enough or goal.limit >= counted_tokens < self._again_at:
@@ -184,6 +185,14 @@ class CompactionController:
     def overflow(self, items: Sequence[ContextItem], counted_tokens: int) -> ContextOverflow | None:
         """The error of a context that is certain not to fit; None if it fits, or may fit."""
         return None if self.budget is None else overflow(self.budget, self.calibration, items, counted_tokens)
+
+    def _is_small(self, budget: Budget, counted_tokens: int) -> bool:
+        """Whether a context is certain to be below the high mark, as two estimates say: a goal takes fifty of them."""
+        if self._refused_counted is not None:
+            return False
+        share = ceil(counted_tokens / budget.high_water) + 1  # as a limit, its high mark would be above the context
+        estimate = self.calibration.estimate
+        return estimate(counted_tokens) <= budget.high_tokens and estimate(share) <= budget.limit_tokens
 
     def _goal(self, budget: Budget) -> Goal:
         limit = self.calibration.counted_for(budget.limit_tokens)
