@@ -228,7 +228,7 @@ class Preview:
         if item.full_bytes:
             stored = f"in part, {part_of(len(text.encode('utf-8', 'surrogatepass')), item.full_bytes)}"
         advice = render_advice(item.id, path, self.tools, reader=self.reader)
-        outline = outline_of(text, budget_tokens=_OUTLINE_TOKENS, counter=counter)
+        outline, snippets.more_errors = outline_of(text, snippets.line_count, _OUTLINE_TOKENS, counter)
 
         def render(passages: Mapping[str, Sequence[str]]) -> str:
             shown = {"Outline": outline.split("\n"), **passages} if outline else passages

@@ -154,22 +154,18 @@ def _estimated_tokens(text: str, counter: TokenCounter) -> int:
     return round(estimate, 2 - len(str(estimate)))
 
 
-def outline_of(text: str, *, budget_tokens: int, counter: TokenCounter) -> str:
-    """The shape of a JSON value, a table's header and first rows, or the outline of source code or of a document.
-
-    "" for any other text, and if none fits the budget.
-    """
-    return _outlined(text, line_count(text), budget_tokens, counter)[0]
-
-
 def _structure(text: str, lines: int, budget_tokens: int, counter: TokenCounter) -> str:
     """The one description that suits a text of ``lines`` lines best; "" when none fits the budget."""
-    outline, errors = _outlined(text, lines, budget_tokens, counter)
+    outline, errors = outline_of(text, lines, budget_tokens, counter)
     return outline if errors is None else _log(text, lines, errors, budget_tokens, counter)
 
 
-def _outlined(text: str, lines: int, budget_tokens: int, counter: TokenCounter) -> tuple[str, Iterator[Pick] | None]:
-    """The outline of a text, and None; of a text that has none: "", and its lines with errors."""
+def outline_of(text: str, lines: int, budget_tokens: int, counter: TokenCounter) -> tuple[str, Iterator[Pick] | None]:
+    """The outline of a text that has ``lines`` lines, and None; of a text that has none: "", and its lines with errors.
+
+    That is the shape of a JSON value, a table's header and first rows, or the lines of source code that define
+    something, or a document's headings; "" if none fits the budget.
+    """
     if (parsed := parse_prefix(text)) is not None:
         return _fitting_shape("JSON: ", parsed, budget_tokens, counter), None
     if (record := _json_lines(text)) is not None:

@@ -52,14 +52,15 @@ class _Rows:
 
 @dataclass
 class Snippets:
-    """What to show of ``text``; the same passages may be asked for within several bounds, one after the other."""
+    """What to show of ``text``; the same passages may be asked for within several bounds, one after the other.
+
+    ``more_errors``: the lines that speak of an error, as they are found; None: the text is searched for them.
+    """
 
     text: str
+    more_errors: Iterator[Pick] | None = None
     _errors: list[Pick] = field(default_factory=list, init=False)
     """The first lines that speak of an error, as far as they were asked for: a text is searched once."""
-
-    def __post_init__(self) -> None:
-        self._more_errors = error_lines(self.text)
 
     @cached_property
     def line_count(self) -> int:
@@ -104,7 +105,9 @@ class Snippets:
 
     def _errors_found(self) -> Iterator[Pick]:
         yield from self._errors
-        for pick in self._more_errors:
+        if self.more_errors is None:
+            self.more_errors = error_lines(self.text)
+        for pick in self.more_errors:
             self._errors.append(pick)
             yield pick
 
