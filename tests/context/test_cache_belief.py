@@ -24,7 +24,7 @@ def context_in(root: Path, session_id: str | None = None, **settings: Any) -> Co
 
 
 def ledger_of(context: Context) -> Ledger:
-    economy = context._transcript.economy  # noqa: SLF001 - what it believes shows nowhere else
+    economy = context._live.transcript.economy  # noqa: SLF001 - what it believes shows nowhere else
     assert economy is not None
     return economy.ledger
 

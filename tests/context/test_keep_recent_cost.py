@@ -91,6 +91,6 @@ async def test_a_result_whose_placeholder_saves_next_to_nothing_leaves_the_ledge
             result["content"][0]["content"] = f"{number} short line\n" * lines
             await context.add(call, result)
             await context.request()
-        economy = context._transcript.economy  # noqa: SLF001 - decisions show it only when they differ
+        economy = context._live.transcript.economy  # noqa: SLF001 - decisions show it only when they differ
         assert economy is not None
         assert economy.ledger.total_tokens == sum(item.token_count for item in context.items)

@@ -103,7 +103,7 @@ def thought(context: Context) -> list[EvictionDecision]:
 
 def read_backs(context: Context) -> float:
     """How many read-backs are expected in the next ten calls of all that ever left."""
-    economy = context._transcript.economy  # noqa: SLF001 - decisions show it only when they differ
+    economy = context._live.transcript.economy  # noqa: SLF001 - decisions show it only when they differ
     assert economy is not None
     return economy.ledger.open_read_backs.expected(economy.ledger.calls, 10)
 

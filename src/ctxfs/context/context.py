@@ -17,7 +17,6 @@ from ctxfs.context.requests import MessagesRequest, Requests, definitions_of
 from ctxfs.context.resume import go_back, pin_whole, resume, unpin
 from ctxfs.context.room import make_room
 from ctxfs.context.settings import ContextSettings, pins_of
-from ctxfs.context.transcript import Transcript
 from ctxfs.errors import ConfigError, ContextOverflow, InvalidReply, SessionClosed, UnknownItem
 from ctxfs.errors.checks import async_with_only, names_settings, require_exception, require_int, require_kind
 from ctxfs.eviction.budget import Calibration
@@ -182,7 +181,7 @@ class Context:
     @property
     def items(self) -> tuple[ContextItem, ...]:
         """Everything in the context now, oldest first."""
-        return tuple(self._transcript.items.values())
+        return tuple(self._live.transcript.items.values())
 
     @property
     def conversation(self) -> Self:
@@ -192,7 +191,7 @@ class Context:
     @property
     def token_count(self) -> int:
         """Tokens of all items as they are now, by the counter, without the provider's own overhead."""
-        return self._transcript.tokens
+        return self._live.transcript.tokens
 
     @property
     def overhead_tokens(self) -> int:
@@ -210,7 +209,7 @@ class Context:
     @property
     def counted_tokens(self) -> int:
         """The next prompt by the counter: all items, and the overhead of every call."""
-        return self._transcript.tokens + self._overhead_tokens
+        return self._live.transcript.tokens + self._overhead_tokens
 
     @property
     def counter(self) -> TokenCounter:
@@ -227,7 +226,7 @@ class Context:
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
         """Tool calls of the last reply that have no result yet, in order."""
-        return tuple(self._transcript.open_calls)
+        return tuple(self._live.transcript.open_calls)
 
     @property
     def unrecorded(self) -> tuple[str, ...]:
@@ -435,11 +434,11 @@ class Context:
 
     def plan(self) -> Plan:
         """What would be evicted now, and why; changes nothing."""
-        return self._transcript.plan()
+        return self._live.transcript.plan()
 
     def decisions(self) -> tuple[EvictionDecision, ...]:
         """The planner's decision about everything that could be evicted: why it stays or not, and when it would go."""
-        economy = self._transcript.economy
+        economy = self._live.transcript.economy
         if economy is None:
             return ()
         return economy.decisions()
@@ -457,7 +456,7 @@ class Context:
             ContextOverflow: over the window's limit, and nothing more can be reduced.
 
         """
-        self._transcript.check_answered()
+        self._live.transcript.check_answered()
         await self.evict()
         if self._settings.offload_enabled:
             reduction = self._controller.fit(self.counted_tokens, self.counter)
@@ -467,9 +466,9 @@ class Context:
             self._check_window()
         async with self._live.changing():  # so that nothing that is being recorded comes in between
             messages = self._requests.sent(
-                self._transcript.items.values(),
+                self._live.transcript.items.values(),
                 counted_tokens=self.counted_tokens,
-                spare=self._transcript.before_next_eviction(),
+                spare=self._live.transcript.before_next_eviction(),
             )
             self._live.sent(self._requests.breakpoints, self._requests.tools)
             return messages
@@ -582,7 +581,7 @@ class Context:
 
         """
         async with self._live.changing():
-            item = self._transcript.items.get(item_id)
+            item = self._live.transcript.items.get(item_id)
             if item is not None and not isinstance(item.message, AssistantMessage):
                 if not item.destroyed:
                     return item
@@ -605,7 +604,7 @@ class Context:
         async with self._live.changing():
             await self._live.record()
             self._live.pending.check_recorded(self.fs.session_id)
-            item = self._transcript.items.get(item_id)
+            item = self._live.transcript.items.get(item_id)
             if item is not None and not (item.destroyed or item.trimmed):
                 return item if item.pinned else await pin_whole(self._live, item)
             back = await self._go_back(lambda records: pinned(records, item_id), fits=True)
@@ -623,12 +622,12 @@ class Context:
         async with self._live.changing():
             await self._live.record()
             self._live.pending.check_recorded(self.fs.session_id)
-            item = self._transcript.items.get(item_id)
+            item = self._live.transcript.items.get(item_id)
             if item is None:
                 raise UnknownItem(item_id)
             if item.pinned:
                 await unpin(self._live, item, self.counter)
-            return self._transcript.items[item_id]
+            return self._live.transcript.items[item_id]
 
     async def undo(self, change: str | None = None) -> tuple[ContextItem, ...]:
         """Undo an eviction, a compaction or a summary; return the items that are back, in order.
@@ -650,14 +649,10 @@ class Context:
         """
         async with self._live.changing():
             back = await self._go_back(lambda records: undone(records, change), fits=True)
-            items = self._transcript.items
+            items = self._live.transcript.items
             return tuple(items[item_id] for item_id in back.item_ids if item_id in items)
 
     # Inside ----------------------------------------------------------------------------------------------------------
-
-    @property
-    def _transcript(self) -> Transcript:
-        return self._live.transcript
 
     async def _take(
         self,
@@ -668,12 +663,12 @@ class Context:
         durable: bool = True,
     ) -> tuple[ContextItem, ...]:
         """Validate, count, enter and record: all or nothing until the messages are in the context."""
-        self._transcript.check_order([i.message for i in incoming])
+        self._live.transcript.check_order([i.message for i in incoming])
         entries, draft = await self._live.prepare(incoming)
         self._live.warn_of_large(entries)
         if call is not None:
             self._controller.observe(call.usage, call.model, call.counted_tokens)
-            self._transcript.billed(call.usage)
+            self._live.transcript.billed(call.usage)
         return await self._live.take(entries, draft, replacing=replacing, call=call, durable=durable)
 
     async def _make_room(self, reduction: Reduction) -> None:
@@ -712,5 +707,5 @@ class Context:
 
     def _found(self, item_id: str, back: Back) -> ContextItem:
         """The item of the context that ``item_id`` named; for arguments, their reply."""
-        items = self._transcript.items
+        items = self._live.transcript.items
         return items[item_id] if item_id in items else items[back.item_ids[0]]

@@ -56,6 +56,7 @@ class LiveTranscript:
         self.notices = Notices(fs, settings.on_event)
         self.warnings = Warnings(fs.session_id)
         self.lock = LoopLock()
+        self._has_files = Path(fs.base).is_absolute()
         self._readers = ASSUMED  # of the requests
         self._described_for = ASSUMED  # whom the placeholders of the transcript are for
         self._settings = settings
@@ -92,7 +93,7 @@ class LiveTranscript:
     def why_unread(self) -> str | None:
         """Why no tool of the requests opens what placeholders name: nothing leaves before it must. None: one does."""
         compresses = self.is_open and self.fs.writer.names.layout.compressed_from_chars > 0
-        return self._readers.why_not(has_files=Path(self.fs.base).is_absolute(), compresses=compresses)
+        return self._readers.why_not(has_files=self._has_files, compresses=compresses)
 
     def read_with(self, readers: Readers) -> None:
         """Placeholders are for these tools from the next change on, also those of what is there already.

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from operator import indexOf
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -56,6 +57,7 @@ class Transcript:
     paths of its files.
     ``economy``: the settings by which other items are evicted when that pays; None: no other items are. ``policy``:
     what may be evicted by price and eagerly; None means the default. ``candidates``: how each item can be evicted.
+    ``items``: by id, oldest first; a view that follows.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Transcript:
         policy: OffloadPolicy | None = None,
     ) -> None:
         self._items: dict[str, ContextItem] = {}
+        self.items: Mapping[str, ContextItem] = MappingProxyType(self._items)
         self._base = base
         self._keep_recent = keep_recent
         self._pricing = economy
@@ -88,11 +91,6 @@ class Transcript:
         if economy is not None:
             own = policy or OffloadPolicy()
             self.economy = SessionPricing(economy, self.candidates, exact=keep_recent, policy=own)
-
-    @property
-    def items(self) -> Mapping[str, ContextItem]:
-        """The items by id, oldest first; a view that follows."""
-        return MappingProxyType(self._items)
 
     def path_of(self, item: ContextItem) -> str:
         """The file that an item's placeholder names, absolute: its own, or the one that it was read back from."""
@@ -231,7 +229,7 @@ class Transcript:
         start = self.economy.next_start()
         if start not in self._items:
             return None
-        return list(self._items).index(start)
+        return indexOf(self._items, start)
 
     def plan(self) -> Plan:
         """What is due now: by keep-recent, and because it pays."""
@@ -400,7 +398,8 @@ class Transcript:
         if item is not None:
             entries = list(self._items.items())
             at = next((n for n, (item_id, _) in enumerate(entries) if item_id == before), len(entries))
-            self._items = dict([*entries[:at], (item.id, item), *entries[at:]])
+            self._items.clear()
+            self._items.update([*entries[:at], (item.id, item), *entries[at:]])
             self._positions[item.id] = self._positions.get(before or "", self._position)
             self.tokens += item.token_count
         if self.economy is not None:

@@ -239,7 +239,9 @@ class Calibration:
 
     def _more(self, change: int) -> float:
         """The most that a change is billed, by the rates alone."""
-        return change * (self._added_factor if change >= 0 else self._removed_factor)
+        if change < 0:
+            return change * self._removed_factor
+        return change * (self.factor + _ROUNDING if self.ratios else self.factor)
 
     def at_least(self, counted: int) -> int:
         """Like ``estimate``, but a lower bound: a prompt of ``counted`` tokens has at least this many."""
@@ -261,11 +263,6 @@ class Calibration:
     def _base_factor(self) -> float:
         """Billed tokens per counted one, for the last billed prompt as a whole."""
         return self.base_real / self.base_counted if self.base_counted else 0.0
-
-    @property
-    def _added_factor(self) -> float:
-        """The most that each added counted token can cost."""
-        return self.factor + _ROUNDING if self.ratios else self.factor
 
     @property
     def _removed_factor(self) -> float:

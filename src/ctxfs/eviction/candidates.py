@@ -38,7 +38,8 @@ class _Option:
     placeholder: Placeholder
 
     def written(self, item: ContextItem) -> ContextItem:
-        return replace(item, placeholder=self.placeholder.text, placeholder_tokens=self.placeholder.tokens)
+        text, tokens = self.placeholder.write()
+        return replace(item, placeholder=text, placeholder_tokens=tokens)
 
 
 @dataclass(slots=True)
@@ -108,7 +109,7 @@ class Candidates:
         found: dict[str, int] = {}
         for option in self._options_of(ids):
             if not option.item.destroyed and option.placeholder.is_written:
-                found[option.item.id] = option.placeholder.tokens
+                found[option.item.id] = option.placeholder.known_tokens
         return found
 
     def _options_of(self, ids: Iterable[str]) -> list[_Option]:

@@ -188,10 +188,13 @@ def is_compressed(name: str) -> bool:
 
 
 class NameAllocator:
-    """The names that a session has given out: no two are equal, even where case does not count."""
+    """The names that a session has given out: no two are equal, even where case does not count.
+
+    ``layout``: that of the session's files.
+    """
 
     def __init__(self, taken: Iterable[str] = (), *, layout: Layout = ENVELOPE) -> None:
-        self._layout = layout
+        self.layout = layout
         # Taken names are written to the first layer; a draft puts its own layer on top of those that it came from.
         self._layers: tuple[set[str], ...] = (set(),)
         self._repeats: tuple[dict[str, int], ...] = ({},)  # up to which number repeats are taken, without a gap
@@ -200,18 +203,13 @@ class NameAllocator:
         self.take(taken)
 
     @property
-    def layout(self) -> Layout:
-        """The layout of the session's files."""
-        return self._layout
-
-    @property
     def drafted(self) -> Collection[str]:
         """The ids that were taken here, and not in what this is a draft of; case does not count."""
         return self._layers[0]
 
     def draft(self) -> "NameAllocator":
         """Return a draft that gives out names provisionally: they are taken here only by ``take``."""
-        draft = NameAllocator(layout=self._layout)
+        draft = NameAllocator(layout=self.layout)
         draft._layers = (set(), *self._layers)
         draft._repeats = ({}, *self._repeats)
         draft._messages = self._messages
@@ -254,7 +252,7 @@ class NameAllocator:
         else:
             item_id = self._next_message()
         self.take([item_id])
-        return item_id, self._layout.file_name(item_type, item_id, tool_name, content)
+        return item_id, self.layout.file_name(item_type, item_id, tool_name, content)
 
     def allocate_terminal(self) -> tuple[str, str]:
         """Return a new id for what a command prints, terminal_001, terminal_002, ..., and the name of its file."""
