@@ -4,9 +4,11 @@ import io
 import json
 import logging
 import os
+import pty
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from ctxfs import Context
 from ctxfs.adapters.serve.mcp import Call, Server, serve_stdio
 from ctxfs.adapters.serve.protocol import greet
+from ctxfs.cli.app import INTERRUPTED
 from ctxfs.errors import ToolError
 from ctxfs.tools.base import Tool, ToolResult
 from patience import HANGS_S
@@ -35,6 +38,12 @@ async def unused(_: Mapping[str, Any]) -> ToolResult:
 
 ECHO = Tool(name="echo", description="Echo", input_schema={"type": "object"}, handler=unused, read_only=True)
 SERVER = Server([ECHO], run)
+
+
+async def pieces(*data: bytes) -> AsyncGenerator[bytes, None]:
+    """What comes on a stream."""
+    for one in data:
+        yield one
 
 
 async def answered(message: Any) -> Any:
@@ -103,7 +112,7 @@ async def test_a_defect_in_a_tool_is_logged_and_does_not_end_the_server(caplog: 
 async def test_each_line_is_answered_until_the_input_ends() -> None:
     lines = [json.dumps(request("ping", n)) for n in range(20)]
     outgoing = io.BytesIO()
-    await serve_stdio(SERVER, io.BytesIO("\n\n".join(lines).encode()), outgoing)
+    await serve_stdio(SERVER, pieces("\n\n".join(lines).encode()), outgoing)
     assert {json.loads(line)["id"] for line in outgoing.getvalue().splitlines()} == set(range(20))
 
 
@@ -120,7 +129,7 @@ async def test_a_line_that_is_no_greeting_is_left_to_the_server(line: bytes) -> 
     first = greet(io.BytesIO(line), greeted)
     assert (first, greeted.getvalue()) == (line, b"")
     outgoing = io.BytesIO()
-    await serve_stdio(SERVER, io.BytesIO(), outgoing, first=first)
+    await serve_stdio(SERVER, pieces(), outgoing, first=first)
     assert outgoing.getvalue() == (await SERVER.answer(line) if line.strip() else b"")
 
 
@@ -130,7 +139,7 @@ class _Closed(io.BytesIO):
 
 
 async def test_a_client_that_reads_no_longer_ends_it() -> None:
-    await serve_stdio(SERVER, io.BytesIO(json.dumps(request("ping")).encode()), _Closed())
+    await serve_stdio(SERVER, pieces(json.dumps(request("ping")).encode()), _Closed())
 
 
 HELLO = json.dumps(request("initialize", protocolVersion="2025-06-18")) + "\n"
@@ -254,3 +263,26 @@ def test_a_plug_in_that_cannot_serve_does_not_greet(tmp_path: Path) -> None:
     ran = subprocess.run(command, input=HELLO, capture_output=True, text=True, check=False, timeout=HANGS_S)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "preview_above_tokens" in ran.stderr
+
+
+async def _make(root: Path) -> None:
+    async with Context(session_id="s1", root_path=root) as context:
+        await context.add({"role": "user", "content": "Hello"})
+
+
+@pytest.mark.parametrize("greets", [False, True])
+def test_the_first_interrupt_ends_it(greets: bool, tmp_path: Path) -> None:
+    anyio.run(_make, tmp_path)
+    command = [sys.executable, "-m", "ctxfs", "mcp", "s1", "--root", str(tmp_path)]
+    terminal, end = pty.openpty()
+    with subprocess.Popen(command, stdin=end, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        os.close(end)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert b"waits for an MCP client" in process.stderr.readline()
+        if greets:
+            os.write(terminal, f"{HELLO}{json.dumps(request('ping', 2))}\n".encode())
+            assert [json.loads(process.stdout.readline())["id"] for _ in range(2)] == [1, 2]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(HANGS_S) == INTERRUPTED
+    os.close(terminal)

@@ -53,7 +53,12 @@ def mcp(
     if (session is None) != claude_code:
         raise ConfigError("give mcp either a SESSION, which `ctxfs sessions` lists, or --claude-code")
     if session is not None:
-        anyio.run(_serve, sessions_at(root, store), session, query)
+        place = sessions_at(root, store)
+        session_id = anyio.run(_checked, place, session)
+        tell_a_person()
+        # A client waits for the answer, and the tools are a good part of a start. It blocks, so it is not in the loop,
+        # where the first Ctrl-C would only ask to end it.
+        anyio.run(_serve, place, session_id, query, greet())
         return
     if query:
         raise ConfigError("--query goes with a SESSION: the plug-in does not have it")
@@ -83,10 +88,14 @@ def tell_a_person(how: str = "Write this command into the configuration of one, 
         )
 
 
-async def _serve(root: SessionsAt, session: str, query: bool) -> None:
-    async with open_session(root, session) as fs:
-        tell_a_person()
-        first = greet()  # a client waits for the answer, and the tools are a good part of a start
-        from ctxfs.adapters.serve.mcp import reading_server, serve_stdio  # noqa: PLC0415
+async def _checked(place: SessionsAt, session: str) -> str:
+    """The id of a session that can be opened."""
+    async with open_session(place, session) as fs:
+        return fs.session_id
 
+
+async def _serve(place: SessionsAt, session_id: str, query: bool, first: bytes) -> None:
+    from ctxfs.adapters.serve.mcp import reading_server, serve_stdio  # noqa: PLC0415 - after the greeting
+
+    async with open_session(place, session_id) as fs:
         await serve_stdio(reading_server(fs, query=query), first=first)

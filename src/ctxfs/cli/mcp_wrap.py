@@ -12,8 +12,9 @@ import anyio
 import typer
 from anyio import to_thread
 
+from ctxfs.adapters.serve.stdio import lines_of, standard_input
 from ctxfs.adapters.serve.wrap import Line, Upstream, Wrapper, relay
-from ctxfs.adapters.serve.wrapped_program import lines_of, program, standard_input
+from ctxfs.adapters.serve.wrapped_program import program
 from ctxfs.cli.mcp import tell_a_person
 from ctxfs.cli.options import PreviewAbove, Query, Root, StoreUrl
 from ctxfs.cli.session import find_history_session, sessions_at, stores_of

@@ -2,7 +2,8 @@
 
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, BinaryIO, NamedTuple
 
 import anyio
@@ -18,6 +19,7 @@ from ctxfs.adapters.serve.protocol import (
     mapping_in,
     message_in,
 )
+from ctxfs.adapters.serve.stdio import lines_of, standard_input
 from ctxfs.errors import InvalidToolArguments, SessionError, StorageError
 from ctxfs.errors.base import described
 from ctxfs.messages.messages import Block
@@ -119,13 +121,17 @@ def query_tool_of(fs: ContextFileSystem) -> Tool:
 
 
 async def serve_stdio(
-    server: Server, incoming: BinaryIO | None = None, outgoing: BinaryIO | None = None, *, first: bytes = b""
+    server: Server,
+    incoming: AsyncIterable[bytes] | None = None,
+    outgoing: BinaryIO | None = None,
+    *,
+    first: bytes = b"",
 ) -> None:
     """Answer the requests on ``incoming`` until it ends, several at once; None: the process's standard streams.
 
     A client that no longer reads answers ends it, too. ``first``: a line that was read already; empty: none was.
     """
-    lines = sys.stdin.buffer if incoming is None else incoming
+    lines = lines_of(standard_input() if incoming is None else incoming)
     answers = sys.stdout.buffer if outgoing is None else outgoing
     writing = anyio.Lock()
 
@@ -136,10 +142,10 @@ async def serve_stdio(
                 await to_thread.run_sync(_write, answers, answer)
 
     try:
-        async with TaskGroup() as tasks:
+        async with aclosing(lines), TaskGroup() as tasks:
             if first.strip():
                 tasks.start_soon(respond, first)
-            while line := await to_thread.run_sync(lines.readline, abandon_on_cancel=True):
+            async for line in lines:
                 if line.strip():
                     tasks.start_soon(respond, line)
     except BrokenPipeError:

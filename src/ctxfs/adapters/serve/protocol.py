@@ -8,6 +8,7 @@ starts late. Follows the specification of 2025-11-25; a newer client falls back 
 import sys
 from collections.abc import Mapping
 from functools import cache
+from io import FileIO
 from typing import Any, BinaryIO
 
 from ctxfs.text.jsontext import codec as json_codec
@@ -43,7 +44,9 @@ def greet(incoming: BinaryIO | None = None, outgoing: BinaryIO | None = None) ->
     It blocks, so it is for a program that has not begun anything else: what the tools need takes longer to import than
     the rest of a start. None: the process's standard streams.
     """
-    lines = sys.stdin.buffer if incoming is None else incoming
+    lines: BinaryIO | FileIO | None = incoming
+    if lines is None:
+        lines = FileIO(sys.stdin.fileno(), closefd=False)  # a buffer would hold the next lines, too
     answers = sys.stdout.buffer if outgoing is None else outgoing
     line = lines.readline()
     try:

@@ -1,50 +1,17 @@
 """An MCP server that is a program: it is started here, and speaks over its standard input and output."""
 
-import os
-import stat
 import subprocess
-import sys
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process
 
+from ctxfs.adapters.serve.stdio import lines_of
 from ctxfs.adapters.serve.wrap import ENDS_S, Line, Upstream
 from ctxfs.errors import ConfigError
 
 _READ_BYTES = 64 * 1024
-
-
-async def lines_of(stream: AsyncIterable[bytes]) -> AsyncGenerator[Line, None]:
-    """The lines in a stream of bytes; what stands after the last newline is one, too."""
-    beginning: list[bytes] = []
-    async for data in stream:
-        *whole, rest = data.split(b"\n")
-        for end in whole:
-            yield b"".join((*beginning, end, b"\n"))
-            beginning.clear()
-        if rest:
-            beginning.append(rest)
-    if beginning:
-        yield b"".join((*beginning, b"\n"))
-
-
-async def standard_input() -> AsyncGenerator[bytes, None]:
-    """What comes on the process's standard input, until it ends.
-
-    It waits for what comes without a thread: one that still reads when the server has ended would keep the process.
-    """
-    number = sys.stdin.fileno()
-    mode = os.fstat(number).st_mode
-    comes_later = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(number)
-    while True:
-        if comes_later:  # a file, which has all of it, cannot be waited for
-            await anyio.wait_readable(number)
-        data = os.read(number, _READ_BYTES)
-        if not data:
-            return
-        yield data
 
 
 class _Program:
