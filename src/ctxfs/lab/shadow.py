@@ -308,8 +308,8 @@ class ShadowFigures:
 
     def cells(self) -> tuple[str, ...]:
         """Its name and figures, for a table."""
-        low, high = (f"{value * 100:+.0f}".replace("-", "−") for value in (self.excess.low, self.excess.high))
-        excess = f"{self.excess.value * 100:+.0f}".replace("-", "−")
+        low, high = (f"{value * 100:+.0f}" for value in (self.excess.low, self.excess.high))
+        excess = f"{self.excess.value * 100:+.0f}"
         return (
             self.name,
             f"{self.requests:,}",

@@ -98,12 +98,11 @@ class Against:
         """What was found, in one sentence."""
         if self.solved is None:
             return f"{self.arm}: no task was played to an end in both arms, so nothing is known"
+        interval = f"{self.solved.low * 100:+.0f} … {self.solved.high * 100:+.0f}"
         found = "is shown" if self.is_shown(margin_points) else "is not shown"
-        low = f"{self.solved.low * 100:+.0f}".replace("-", "−")
-        high = f"{self.solved.high * 100:+.0f}".replace("-", "−")
         return (
             f"{self.arm} solved {self.arm_solved} of {self.pairs}, {self.base} {self.base_solved}; "
-            f"not worse by more than {margin_points:g} points {found} (interval {low} … {high}); "
+            f"not worse by more than {margin_points:g} points {found} (interval {interval}); "
             f"{figures.usd(self.arm_usd)} instead of {figures.usd(self.base_usd)}"
         )
 
