@@ -34,7 +34,7 @@ PUBLIC = {
     "ctxfs.eviction": """
         Archive BilledChange Calibration Compacted ContentReadBack ContentRestored EagerOffload EagerPolicy
         Evicted EvictionDecision EvictionParameters EvictionPricing ItemKind Offload OffloadFailed
-        OffloadPolicy Offloaded Plan RecordFailed Rule SelectiveCompaction Strategy SummaryFailed Why Window
+        OffloadPolicy Offloaded Plan RecordFailed SelectiveCompaction Strategy SummaryFailed Why Window
     """,
     "ctxfs.messages": """
         AssistantMessage CharsCounter ChatModel ChatUsage Content ContentRange ContextItem ENVELOPE GeminiUsage

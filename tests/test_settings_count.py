@@ -11,13 +11,13 @@ SETTINGS = {
     "ctxfs.agent": "AgentConfig ChatAnthropic ChatOpenAI RetryPolicy Telemetry",
     "ctxfs.context": "Context Histories History",
     "ctxfs.eviction": """
-        EvictionParameters EvictionPricing OffloadPolicy Rule SelectiveCompaction Window
+        EvictionParameters EvictionPricing OffloadPolicy SelectiveCompaction Window
     """,
     "ctxfs.session": "ForgetPolicy",
     "ctxfs.tools": "Bash Materialize ToolResultOffload",
 }
 """The public classes whose values a user chooses; what is only given to a program's own objects is not a setting."""
-MOST = 118
+MOST = 116
 """As many as there are: one more is a decision, and this line changes with it."""
 
 

@@ -53,7 +53,6 @@ __getattr__, __dir__ = lazy(
         "ctxfs.eviction": (
             "EvictionParameters",
             "EvictionPricing",
-            "Rule",
             "SelectiveCompaction",
             "Strategy",
             "Window",

@@ -11,7 +11,7 @@ import pytest
 from ctxfs import Agent, AgentConfig, OffloadPolicy, tool
 from ctxfs.context.settings import priced_at
 from ctxfs.errors import ConfigError, ContextOverflow, TranscriptError
-from ctxfs.eviction import Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction import SelectiveCompaction, Strategy
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.window import Window, WindowGuard
@@ -37,7 +37,7 @@ SETTINGS: tuple[tuple[str, Any], ...] = (
     ("pricing", EvictionPricing(parameters=EvictionParameters(max_loss=0))),
     ("pricing", EvictionPricing(prices=Prices(input=1, cache_read=1, output=1))),
     ("window", Window(window_tokens=50_000)),
-    ("window", Window(compaction=SelectiveCompaction(rules={ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP)}))),
+    ("window", Window(compaction=SelectiveCompaction(rules={ItemType.TOOL_RESULT: Strategy.DROP}))),
     ("materialize", Materialize(max_inline_chars=9)),
     ("offload_policy", OffloadPolicy(digest_tokens=0)),
 )
@@ -126,7 +126,7 @@ def test_a_configuration_of_another_type_is_refused(config: Any) -> None:
 
 
 def test_a_threshold_counts_beside_a_compaction() -> None:
-    rules = {ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1)}
+    rules = {ItemType.TOOL_RESULT: 1}
     config = AgentConfig(offload_token_threshold=100, window=Window(compaction=SelectiveCompaction(rules=rules)))
     window = config.window_with(never)
     guard = WindowGuard.of(window, "a-model", config.policy)

@@ -10,7 +10,7 @@ import pytest
 from ctxfs import Context, ContextFileSystem, OffloadPolicy
 from ctxfs.context.settings import as_window, check_preview, policy_with
 from ctxfs.errors import ConfigError, ContextOverflow
-from ctxfs.eviction import Evicted, Rule, SelectiveCompaction, Strategy, Window
+from ctxfs.eviction import Evicted, SelectiveCompaction, Strategy, Window
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
@@ -101,7 +101,7 @@ def test_the_economy_has_the_prices_of_the_model() -> None:
 # The developer's word ------------------------------------------------------------------------------------------------
 
 STAYS = OffloadPolicy(type_enabled={"tool_result": False})
-DROPS = SelectiveCompaction(rules={ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP)})
+DROPS = SelectiveCompaction(rules={ItemType.TOOL_RESULT: Strategy.DROP})
 LARGE_ONLY = OffloadPolicy(token_threshold=50_000)
 
 
@@ -203,16 +203,16 @@ def test_a_setting_that_cannot_work_says_what_to_write(settings: Mapping[str, An
         (Window, {"window_tokens": "x"}),
         (Window, {"window_tokens": 0}),
         (Window, {"window_tokens": True}),
-        (Rule, {"strategy": "shrink"}),
-        (Rule, {"strategy": Strategy.TRUNCATE, "keep_recent": "2"}),
-        (Rule, {"strategy": Strategy.KEEP, "keep_recent": 2}),
-        (Rule, {"strategy": Strategy.DROP, "keep_recent": 2}),
-        (SelectiveCompaction, {"rules": [Rule(strategy=Strategy.DROP)]}),
-        (SelectiveCompaction, {"rules": {"image": Rule(strategy=Strategy.DROP)}}),
-        (SelectiveCompaction, {"rules": {"tool_result": "drop"}}),
-        (SelectiveCompaction, {"rules": {"tool_input": Rule(strategy=Strategy.DROP)}}),
-        (SelectiveCompaction, {"rules": {"system_prompt": Rule(strategy=Strategy.TRUNCATE)}}),
-        (SelectiveCompaction, {"rules": {"compaction_summary": Rule(strategy=Strategy.TRUNCATE)}}),
+        (SelectiveCompaction, {"rules": {"tool_result": "shrink"}}),
+        (SelectiveCompaction, {"rules": {"tool_result": "2"}}),
+        (SelectiveCompaction, {"rules": {"tool_result": -1}}),
+        (SelectiveCompaction, {"rules": {"tool_result": True}}),
+        (SelectiveCompaction, {"rules": {"tool_result": None}}),
+        (SelectiveCompaction, {"rules": [Strategy.DROP]}),
+        (SelectiveCompaction, {"rules": {"image": Strategy.DROP}}),
+        (SelectiveCompaction, {"rules": {"tool_input": Strategy.DROP}}),
+        (SelectiveCompaction, {"rules": {"system_prompt": 0}}),
+        (SelectiveCompaction, {"rules": {"compaction_summary": 0}}),
         (EvictionPricing, {"parameters": {"read_back_weight": 2}}),
         (EvictionPricing, {"prices": 300}),
         (EvictionPricing, {"cache_ttl": "2h"}),
@@ -233,8 +233,8 @@ def test_the_values_that_settings_are_made_of_are_checked_too(make: Any, setting
 
 
 def test_a_rule_and_a_type_can_be_written_as_text() -> None:
-    written: Any = {"tool_result": Rule(strategy="truncate", keep_recent=1)}  # type: ignore[arg-type]
-    named = {ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1)}
+    written: Any = {"tool_result": "drop"}
+    named = {ItemType.TOOL_RESULT: Strategy.DROP}
     assert SelectiveCompaction(rules=written) == SelectiveCompaction(rules=named)
 
 

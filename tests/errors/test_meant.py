@@ -16,7 +16,7 @@ from ctxfs.agent import ChatAnthropic
 from ctxfs.context import Histories
 from ctxfs.errors import ConfigError, SessionLocked, SessionNotFound
 from ctxfs.errors.spelling import did_you_mean, nearest
-from ctxfs.eviction import EvictionParameters, Rule, SelectiveCompaction, Window
+from ctxfs.eviction import EvictionParameters, SelectiveCompaction, Window
 from ctxfs.lazy import OTHER_NAMES, lazy
 from ctxfs.messages import Prices, ToolMessage, UnknownModel
 from ctxfs.session import tag_session
@@ -82,7 +82,6 @@ def test_settings_are_taken_as_before(tmp_path: Path) -> None:
     ("make", "written", "says"),
     [
         (Prices, {"input": 1, "output": 5}, "Prices needs cache_read: write Prices(cache_read=...)"),
-        (Rule, {}, "Rule needs strategy: write Rule(strategy=...)"),
         (Agent, {}, "Agent needs llm: write Agent(llm=...)"),
         (tool, {"name": "say"}, "tool needs description: write tool(description=...)"),
     ],
@@ -138,7 +137,7 @@ def test_a_name_that_lives_elsewhere_is_answered_with_the_line_to_write() -> Non
             line = answer_to(name)
             assert line in (None, f"from {home} import {name}")
             lines.append(line)
-    assert len([line for line in lines if line is not None]) > 20
+    assert len([line for line in lines if line is not None]) >= 20
     assert "from ctxfs.agent import ChatAnthropic" in lines
 
 

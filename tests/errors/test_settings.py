@@ -11,7 +11,7 @@ from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, History, Offlo
 from ctxfs.agent import ChatAnthropic, ChatOpenAI, RetryPolicy
 from ctxfs.context import Histories
 from ctxfs.errors import ConfigError, ToolDefinitionError
-from ctxfs.eviction import EvictionPricing, Rule, SelectiveCompaction, Strategy, Window
+from ctxfs.eviction import EvictionPricing, SelectiveCompaction, Strategy, Window
 from ctxfs.eviction.economics.economy import ModelPricing
 from ctxfs.messages import TEXT, CharsCounter, LegacyToolCalls, known_model
 from ctxfs.messages.items import ItemType
@@ -122,7 +122,7 @@ def test_a_tool_name_that_is_no_text_is_refused() -> None:
         named(5)  # type: ignore[arg-type]
 
 
-DROP_USERS = SelectiveCompaction(rules={"user_message": Rule(strategy=Strategy.DROP)})  # type: ignore[dict-item]
+DROP_USERS = SelectiveCompaction(rules={"user_message": Strategy.DROP})  # type: ignore[dict-item]
 DROPPING_USERS = Window(window_tokens=90_000, compaction=DROP_USERS)
 
 NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
@@ -144,7 +144,7 @@ NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
         "type_enabled says that the type stays",
     ),
     (Context, {"pin_tools": {"a"}, "keep_recent": {"a": 1}}, "pin_tools and keep_recent both name 'a'"),
-    (SelectiveCompaction, {"rules": {"system_prompt": Rule(strategy=Strategy.DROP)}}, "the system prompt always stays"),
+    (SelectiveCompaction, {"rules": {"system_prompt": Strategy.DROP}}, "the system prompt always stays"),
     (Window, {"window_tokens": None, "compaction": SelectiveCompaction()}, "a Window of None tokens sets no limit"),
     (Window, {"window_tokens": None, "summarize": quota}, "a Window of None tokens sets no limit"),
     (Window, {"window_tokens": None, "low_water": 0.5}, "a Window of None tokens sets no limit"),
@@ -209,7 +209,7 @@ def test_each_of_them_is_taken_where_it_has_an_effect(tmp_path: Path) -> None:
     Context(window=Window(window_tokens=90_000, compaction=SelectiveCompaction()), root_path=tmp_path)
     Context(window=None, offload_policy=OffloadPolicy(), root_path=tmp_path)
     Context(pin_tools={"a"}, keep_recent={"b": 1}, root_path=tmp_path)
-    SelectiveCompaction(rules={ItemType.SYSTEM_PROMPT: Rule(strategy=Strategy.KEEP)})
+    SelectiveCompaction(rules={ItemType.SYSTEM_PROMPT: Strategy.KEEP})
     Context(window=None, pricing=None, offload_policy=OffloadPolicy(), offload_enabled=False, root_path=tmp_path)
     in_memory(layout=TEXT, inline_limit_chars=0)
 

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.errors import ConfigError, CorruptContent
+from ctxfs.errors import CorruptContent
 from ctxfs.eviction.compaction import (
     OLD_EXCHANGES,
     ArchiveSlot,
-    Rule,
     SelectiveCompaction,
     Strategy,
     View,
@@ -71,10 +70,8 @@ def test_old_results_above_the_threshold_leave_and_the_last_five_stay() -> None:
 
 
 @pytest.mark.parametrize("kind", [ItemType.TOOL_RESULT, ItemType.ASSISTANT_MESSAGE, ItemType.USER_MESSAGE])
-@pytest.mark.parametrize(
-    "rule", [Rule(strategy=Strategy.DROP), Rule(strategy=Strategy.TRUNCATE)], ids=lambda r: r.strategy
-)
-def test_what_is_to_stay_does_so_with_its_exchange(kind: ItemType, rule: Rule) -> None:
+@pytest.mark.parametrize("rule", [Strategy.DROP, 0])
+def test_what_is_to_stay_does_so_with_its_exchange(kind: ItemType, rule: Strategy | int) -> None:
     items = session(4)
     compaction, policy = SelectiveCompaction(rules={kind: rule}), OffloadPolicy(token_threshold=10)
 
@@ -119,7 +116,7 @@ def test_nothing_is_offloaded_twice() -> None:
 def test_what_the_model_has_not_seen_stays() -> None:
     items = session(3)[:-1]
     assert [i.id for i in seen_items(items)] == ["s", "u", "a0", "t0", "a1", "t1"]
-    rules = {ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP)}
+    rules = {ItemType.TOOL_RESULT: Strategy.DROP}
     assert [o.item_id for o in plan(items, 10**6, SelectiveCompaction(rules=rules)).offloads] == ["t0", "t1"]
     assert seen_items(items[:2]) == ()
     assert [i.id for i in seen_items(items[1:3])] == ["u"]
@@ -154,49 +151,40 @@ def test_as_few_exchanges_move_as_free_enough_and_pay_for_the_archive_itself(fre
 
 def test_an_archive_that_would_not_be_smaller_is_not_planned() -> None:
     items = [item("u", UserMessage("x"), 5), call(8, 3), result(8, 3), *session(3)[2:]]
-    rules = {ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=3)}
+    rules = {ItemType.ASSISTANT_MESSAGE: 3}
     assert not plan(items, 10**6, SelectiveCompaction(rules=rules))
 
 
 def test_a_type_that_is_dropped_moves_out_whole() -> None:
     skill = item("k", UserMessage("how to"), 500, ItemType.SKILL_PROMPT)
-    rules = {ItemType.SKILL_PROMPT: Rule(strategy=Strategy.DROP)}
+    rules = {ItemType.SKILL_PROMPT: Strategy.DROP}
     archive = plan([skill, *session(1)], 10, SelectiveCompaction(rules=rules)).archive
     assert archive is not None
     assert archive.item_ids == ("k",)
 
 
 def test_a_type_whose_rule_is_to_keep_it_stays() -> None:
-    rules = {ItemType.TOOL_RESULT: Rule(strategy=Strategy.KEEP)}
+    rules = {ItemType.TOOL_RESULT: Strategy.KEEP}
     assert not plan(session(9), 10_000, SelectiveCompaction(rules=rules)).offloads
 
 
 def test_rules_that_are_changed_later_change_no_compaction() -> None:
-    rules = {ItemType.TOOL_RESULT: Rule(strategy=Strategy.KEEP)}
+    rules = {ItemType.TOOL_RESULT: Strategy.KEEP}
     compaction = SelectiveCompaction(rules=rules)
     rules.clear()
-    assert compaction.rules == {ItemType.TOOL_RESULT: Rule(strategy=Strategy.KEEP)}
-
-
-def test_a_negative_keep_recent_is_refused() -> None:
-    with pytest.raises(ConfigError):
-        Rule(strategy=Strategy.TRUNCATE, keep_recent=-1)
+    assert compaction.rules == {ItemType.TOOL_RESULT: Strategy.KEEP}
 
 
 @given(
     sizes=st.lists(st.integers(1, 20_000), max_size=25),
     free=st.integers(0, 300_000),
-    keep=st.integers(0, 6),
-    strategy=st.sampled_from(Strategy),
+    rule=st.integers(0, 6) | st.sampled_from(Strategy),
 )
-def test_pairs_stay_together_and_a_plan_always_frees(
-    sizes: list[int], free: int, keep: int, strategy: Strategy
-) -> None:
+def test_pairs_stay_together_and_a_plan_always_frees(sizes: list[int], free: int, rule: Strategy | int) -> None:
     items = session(0)[:-1]
     for number, tokens in enumerate(sizes):
         items += [call(number), result(number, tokens)]
     kinds = (ItemType.TOOL_RESULT, ItemType.USER_MESSAGE, ItemType.SKILL_PROMPT, ItemType.ASSISTANT_MESSAGE)
-    rule = Rule(strategy=strategy, keep_recent=keep if strategy is Strategy.TRUNCATE else 0)
     rules = dict.fromkeys(kinds, rule)
     made = plan(items, free, SelectiveCompaction(rules=rules))
     assert made == plan(items, free, SelectiveCompaction(rules=rules))
@@ -258,5 +246,5 @@ def test_a_summary_names_the_history_and_the_results_that_are_still_stored() -> 
 
 @pytest.mark.parametrize("kind", [ItemType.TOOL_INPUT, ItemType.SYSTEM_PROMPT, ItemType.COMPACTION_SUMMARY])
 def test_any_type_may_be_kept(kind: ItemType) -> None:
-    keep = Rule(strategy=Strategy.KEEP)
+    keep = Strategy.KEEP
     assert SelectiveCompaction(rules={kind: keep}).rules[kind] == keep

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ctxfs.context.commit import evicted
 from ctxfs.errors import ConfigError, ContextOverflow, ModelError, Overloaded, PromptTooLong
 from ctxfs.eviction.budget import Budget, Calibration
-from ctxfs.eviction.compaction import ArchiveSlot, Rule, SelectiveCompaction, Strategy, View, archive_of
+from ctxfs.eviction.compaction import ArchiveSlot, SelectiveCompaction, Strategy, View, archive_of
 from ctxfs.eviction.events import Compacted, ContextEvent, SummaryFailed
 from ctxfs.eviction.last_resort import LastResort, largest_first
 from ctxfs.eviction.offload_plan import Offload, Plan
@@ -797,7 +797,7 @@ def test_room_is_made_from_where_the_goal_says(
 # ---- compaction
 
 
-def compacted(items: Sequence[ContextItem], free: int, rules: Mapping[ItemType, Rule] | None = None) -> Plan:
+def compacted(items: Sequence[ContextItem], free: int, rules: Mapping[ItemType, Strategy | int] | None = None) -> Plan:
     compaction = SelectiveCompaction() if rules is None else SelectiveCompaction(rules=rules)
     return compaction.plan(view_of(items), policy=OffloadPolicy(), free_tokens=free, counter=CharsCounter())
 
@@ -836,19 +836,19 @@ def test_an_archive_is_made_only_when_it_is_smaller() -> None:
 def test_exchanges_are_whole_and_the_last_ones_stay() -> None:
     items = exchanges(4, 1_000)
     for keep, moved in ((0, 4), (1, 3), (3, 1), (4, 0), (9, 0)):
-        rules = {ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=keep)}
+        rules = {ItemType.ASSISTANT_MESSAGE: keep}
         plan = compacted(items, 99_999, rules)
         ids = plan.archive.item_ids if plan.archive else ()
         assert ids == tuple(name for n in range(moved) for name in (f"a{n}", f"t{n}"))
         assert plan.first_changed == (ids[0] if ids else None)
-    dropped = compacted(items, 99_999, {ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.DROP)})
+    dropped = compacted(items, 99_999, {ItemType.ASSISTANT_MESSAGE: Strategy.DROP})
     assert dropped.archive is not None
     assert len(dropped.archive.item_ids) == 8
 
 
 def test_results_before_the_first_reply_belong_to_no_exchange() -> None:
     early = make_item("early", ToolMessage("early", "Read", "x"), 1_000)
-    rules = {ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.DROP)}
+    rules = {ItemType.ASSISTANT_MESSAGE: Strategy.DROP}
     plan = compacted([early, *exchanges(2, 1_000)], 99_999, rules)
     assert plan.archive is not None
     assert "early" not in plan.archive.item_ids
@@ -858,13 +858,13 @@ def test_types_are_compacted_in_their_order_until_enough_is_free() -> None:
     user = make_item("large", UserMessage("x"), 4_000, 50)
     items = [user, *exchanges(2, 3_000)]
     rules = {
-        ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1),
-        ItemType.USER_MESSAGE: Rule(strategy=Strategy.TRUNCATE),
+        ItemType.TOOL_RESULT: 1,
+        ItemType.USER_MESSAGE: 0,
     }
     assert [o.item_id for o in compacted(items, 2_950, rules).offloads] == ["t0"]
     assert [o.item_id for o in compacted(items, 2_951, rules).offloads] == ["large", "t0"]
     assert not compacted(items, 0, rules)
-    both = {**rules, ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.DROP)}
+    both: dict[ItemType, Strategy | int] = {**rules, ItemType.ASSISTANT_MESSAGE: Strategy.DROP}
     plan = compacted(items, 99_999, both)
     assert [o.item_id for o in plan.offloads] == ["large"]
     assert plan.archive is not None

@@ -28,7 +28,7 @@ from ctxfs.errors import (
     SessionLocked,
     TranscriptError,
 )
-from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.compaction import SelectiveCompaction, Strategy
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.events import ContextEvent, Evicted, Offloaded, OffloadFailed
@@ -45,7 +45,7 @@ from ctxfs.session.timeline.costs import Account, account
 from ctxfs.tools import Materialize
 from patience import HANGS_S
 
-MOVING = SelectiveCompaction(rules={ItemType.USER_MESSAGE: Rule(strategy=Strategy.DROP)})
+MOVING = SelectiveCompaction(rules={ItemType.USER_MESSAGE: Strategy.DROP})
 
 KEEP_ONE: dict[str, Any] = {
     "keep_recent": {"Read": 1},
@@ -855,7 +855,7 @@ def test_a_result_is_previewed_even_if_another_process_decides_first(tmp_path: P
 
 
 def test_the_window_is_guarded_even_if_another_process_decides_first(tmp_path: Path) -> None:
-    compaction = SelectiveCompaction(rules={ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1)})
+    compaction = SelectiveCompaction(rules={ItemType.TOOL_RESULT: 1})
     guarded: dict[str, Any] = {
         "root_path": tmp_path,
         "pricing": None,

@@ -18,7 +18,7 @@ from typing import Any
 
 from ctxfs.context import Context
 from ctxfs.errors import ContentGone, ContextOverflow, CtxfsError, NotRestorable, UnknownItem
-from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.compaction import SelectiveCompaction, Strategy
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
 from ctxfs.messages import CharsCounter
@@ -54,8 +54,8 @@ __all__ = [
 _COUNTER = CharsCounter()
 _PATH = re.compile(r"/memory/s[0-9]*/[A-Za-z0-9_./~-]+[A-Za-z0-9_]")
 _DROP = SelectiveCompaction(
-    rules={kind: Rule(strategy=Strategy.DROP) for kind in (ItemType.TOOL_RESULT, ItemType.USER_MESSAGE)}
-    | {ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.DROP)},
+    rules=dict.fromkeys((ItemType.TOOL_RESULT, ItemType.USER_MESSAGE), Strategy.DROP)
+    | {ItemType.ASSISTANT_MESSAGE: Strategy.DROP},
 )
 _BUDGET = Window(window_tokens=2_000, reply_tokens=200)
 _DROPS: dict[str, Any] = {

@@ -18,7 +18,7 @@ from ctxfs import Agent, AgentConfig, tool
 from ctxfs.context.context import Context
 from ctxfs.context.live import LiveTranscript
 from ctxfs.errors import PromptTooLong, SessionNotFound
-from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.compaction import SelectiveCompaction
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.window import Window
 from ctxfs.messages import CharsCounter
@@ -128,8 +128,8 @@ class Operation:
 
 _FILES_AND_ARCHIVE = SelectiveCompaction(
     rules={
-        ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=3),
-        ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=4),
+        ItemType.TOOL_RESULT: 3,
+        ItemType.ASSISTANT_MESSAGE: 4,
     }
 )
 """Some results go to files of their own and an exchange to an archive, by one plan."""

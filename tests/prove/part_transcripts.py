@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 
 from ctxfs.eviction import Window
-from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.compaction import SelectiveCompaction, Strategy
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.items import ItemType
@@ -31,10 +31,10 @@ _KEEP = {"Read": 1, "Bash": 2, "web-search": 1}
 _SMALL = Window(window_tokens=7_000, reply_tokens=1_000)
 _DROP = SelectiveCompaction(
     rules={
-        ItemType.SKILL_PROMPT: Rule(strategy=Strategy.DROP),
-        ItemType.TOOL_RESULT: Rule(strategy=Strategy.DROP),
-        ItemType.USER_MESSAGE: Rule(strategy=Strategy.DROP),
-        ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.DROP),
+        ItemType.SKILL_PROMPT: Strategy.DROP,
+        ItemType.TOOL_RESULT: Strategy.DROP,
+        ItemType.USER_MESSAGE: Strategy.DROP,
+        ItemType.ASSISTANT_MESSAGE: Strategy.DROP,
     }
 )
 

@@ -8,7 +8,7 @@ import pytest
 
 from ctxfs import Context, ContextFileSystem
 from ctxfs.errors import UnknownItem
-from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.compaction import SelectiveCompaction, Strategy
 from ctxfs.eviction.window import Window
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, ToolMessage
@@ -34,9 +34,9 @@ def exchange(number: int) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 async def test_the_items_of_an_archive_are_those_that_left_as_they_were(tmp_path: Path) -> None:
-    rules = {
-        ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=3),
-        ItemType.COMPACTION_SUMMARY: Rule(strategy=Strategy.DROP),
+    rules: dict[ItemType, Strategy | int] = {
+        ItemType.ASSISTANT_MESSAGE: 3,
+        ItemType.COMPACTION_SUMMARY: Strategy.DROP,
     }
     window = Window(window_tokens=12_000, reply_tokens=100, compaction=SelectiveCompaction(rules=rules))
     left: dict[str, ContextItem] = {}

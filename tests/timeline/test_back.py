@@ -18,7 +18,7 @@ from ctxfs.errors import (
     ToolDefinitionError,
     UnknownItem,
 )
-from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
+from ctxfs.eviction.compaction import SelectiveCompaction, Strategy
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.events import Evicted
@@ -168,7 +168,7 @@ async def test_a_compaction_of_several_steps_is_one_change_and_undone_to_the_byt
 
 async def compacted(session: Session, limit: int, calls: int) -> tuple[ContextItem, ...]:
     """A session whose old exchanges are in an archive; returns what it held before."""
-    rules = {ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=1)}
+    rules = {ItemType.ASSISTANT_MESSAGE: 1}
     async with session.context() as ctx:
         await filled(ctx, calls)
         held = ctx.items
@@ -635,9 +635,9 @@ async def test_what_the_user_restored_already_is_nothing_to_undo() -> None:
 
 async def test_an_exchange_comes_back_behind_an_archive_that_is_the_first_message() -> None:
     """Before it a reply would come first, which providers refuse."""
-    rules = {
-        ItemType.USER_MESSAGE: Rule(strategy=Strategy.DROP),
-        ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=1),
+    rules: dict[ItemType, Strategy | int] = {
+        ItemType.USER_MESSAGE: Strategy.DROP,
+        ItemType.ASSISTANT_MESSAGE: 1,
     }
     session = Session()
     async with session.context() as ctx:

@@ -39,7 +39,7 @@ __getattr__, __dir__ = lazy(
         "ctxfs.context.requests": ("MessagesRequest",),
     },
     elsewhere={
-        "ctxfs.eviction": ("Evicted", "OffloadPolicy", "Rule", "SelectiveCompaction", "Strategy", "Window"),
+        "ctxfs.eviction": ("Evicted", "OffloadPolicy", "SelectiveCompaction", "Strategy", "Window"),
         "ctxfs.messages": ("ContextItem", "ItemType", "ToolMessage"),
         "ctxfs.session": ("ContextFileSystem",),
     },

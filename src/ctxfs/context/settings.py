@@ -133,11 +133,9 @@ def pins_of(tools: Collection[str] | None, *, user_messages: bool) -> Pins:
 def check_pinned_users(compaction: SelectiveCompaction, pin_user_messages: bool) -> None:
     """Raise ``ConfigError`` if a rule that somebody wrote evicts the user's messages, although all are pinned."""
     rule = compaction.rules.get(ItemType.USER_MESSAGE)
-    if not pin_user_messages or compaction.has_default_rules or rule is None or rule.strategy is Strategy.KEEP:
+    if not pin_user_messages or compaction.has_default_rules or rule in (None, Strategy.KEEP):
         return
-    raise ConfigError(
-        f"rules say {rule.strategy} for user_message, but pin_user_messages keeps them all: change one of them"
-    )
+    raise ConfigError(f"rules say {rule} for user_message, but pin_user_messages keeps them all: change one of them")
 
 
 def check_results_may_leave(name: str, policy: OffloadPolicy) -> None:

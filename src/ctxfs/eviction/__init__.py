@@ -9,7 +9,7 @@ from ctxfs.lazy import lazy
 
 if TYPE_CHECKING:
     from ctxfs.eviction.budget import BilledChange, Calibration
-    from ctxfs.eviction.compaction import Rule, SelectiveCompaction, Strategy
+    from ctxfs.eviction.compaction import SelectiveCompaction, Strategy
     from ctxfs.eviction.economics.economy import EvictionPricing
     from ctxfs.eviction.economics.features import ItemKind
     from ctxfs.eviction.economics.parameters import EvictionParameters
@@ -48,7 +48,6 @@ __all__ = [
     "Offloaded",
     "Plan",
     "RecordFailed",
-    "Rule",
     "SelectiveCompaction",
     "Strategy",
     "SummaryFailed",
@@ -64,7 +63,6 @@ __getattr__, __dir__ = lazy(
             "Calibration",
         ),
         "ctxfs.eviction.compaction": (
-            "Rule",
             "SelectiveCompaction",
             "Strategy",
         ),

@@ -5,13 +5,13 @@ of its own gets one (``OffloadPolicy``); whole old exchanges go together into on
 together.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import names_settings, require_int
+from ctxfs.errors.checks import names_settings
 from ctxfs.eviction.offload_plan import Archive, Offload, Plan
 from ctxfs.eviction.placeholder.text import READ_TOOL, render
 from ctxfs.eviction.policy import OffloadPolicy
@@ -25,30 +25,10 @@ _ARCHIVE_TOKENS = 100
 
 
 class Strategy(StrEnum):
-    """What compaction does with the items of a type."""
+    """What compaction does with the items of a type, unless a number says how many of the newest stay."""
 
     KEEP = "keep"
-    TRUNCATE = "truncate"
     DROP = "drop"
-
-
-@names_settings()
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A strategy for one type. ``keep_recent``: how many of the newest items TRUNCATE keeps; 0 keeps none."""
-
-    strategy: Strategy
-    keep_recent: int = 0
-
-    def __post_init__(self) -> None:
-        if self.strategy not in set(Strategy):
-            raise ConfigError(f"strategy is {self.strategy!r}: use one of {', '.join(Strategy)}")
-        object.__setattr__(self, "strategy", Strategy(self.strategy))
-        require_int("keep_recent", self.keep_recent, at_least=0)
-        if self.keep_recent and self.strategy is not Strategy.TRUNCATE:
-            raise ConfigError(
-                f"keep_recent is {self.keep_recent}, the strategy {self.strategy}: only TRUNCATE keeps recent ones"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,31 +86,30 @@ class View:
     pinned: Collection[str] = ()
 
 
-_DEFAULT_RULES: Mapping[ItemType, Rule] = MappingProxyType(
-    {
-        ItemType.TOOL_RESULT: Rule(strategy=Strategy.TRUNCATE, keep_recent=5),
-        ItemType.SKILL_PROMPT: Rule(strategy=Strategy.TRUNCATE, keep_recent=1),
-        ItemType.USER_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=5),
-    }
+_DEFAULT_RULES: Mapping[ItemType, Strategy | int] = MappingProxyType(
+    {ItemType.TOOL_RESULT: 5, ItemType.SKILL_PROMPT: 1, ItemType.USER_MESSAGE: 5}
 )
 
 
-def _check_rule(kind: str, rule: object) -> None:
-    """Raise ``ConfigError`` for a rule that could have no effect."""
+def _checked_rule(kind: str, rule: object) -> Strategy | int:
+    """``rule``. Raises ``ConfigError`` for one that is invalid, or that could have no effect."""
     if kind not in set(ItemType):
         raise ConfigError(f"rules: unknown item type {kind!r}: use one of {', '.join(ItemType)}")
-    if not isinstance(rule, Rule):
-        raise ConfigError(f"the rule of {kind} is {rule!r}: use Rule(strategy=...)")
-    if rule.strategy is Strategy.KEEP:
-        return
+    if isinstance(rule, str) and rule in set(Strategy):
+        rule = Strategy(rule)
+    elif not isinstance(rule, int) or isinstance(rule, bool) or rule < 0:
+        raise ConfigError(f"the rule of {kind} is {rule!r}: use {', '.join(Strategy)}, or how many of the newest stay")
+    if rule is Strategy.KEEP:
+        return rule
     if kind == ItemType.TOOL_INPUT:
         raise ConfigError(
             "rules: a tool input is not an item of the context: OffloadPolicy(type_enabled=...) governs it"
         )
     if kind == ItemType.SYSTEM_PROMPT:
         raise ConfigError("rules: the system prompt always stays: use KEEP, or leave it out")
-    if kind == ItemType.COMPACTION_SUMMARY and rule.strategy is Strategy.TRUNCATE:
+    if kind == ItemType.COMPACTION_SUMMARY and rule is not Strategy.DROP:
         raise ConfigError(f"rules: {kind} is never evicted alone: use KEEP or DROP")
+    return rule
 
 
 @names_settings(
@@ -140,23 +119,25 @@ def _check_rule(kind: str, rule: object) -> None:
 class SelectiveCompaction:
     """How to make the context smaller without a model.
 
-    ``rules``: a strategy for each type, in the order in which types are compacted; types that are not named are kept.
-    TRUNCATE keeps the newest ``keep_recent`` items of a type and offloads older ones that are worth a file, oldest
-    first, until enough is free; DROP removes all of them. For ASSISTANT_MESSAGE both move whole exchanges (a reply and
-    the results of its calls) into an archive; a tool result is never removed without its call. Items that the model has
-    not seen yet stay. What is worth a file of its own, ``offload_policy`` says.
+    ``rules``: what becomes of each type, in the order in which types are compacted; types that are not named are kept.
+    A number truncates: so many of the newest items stay, and older ones that are worth a file are offloaded, oldest
+    first, until enough is free. DROP removes all of them, KEEP none. For ASSISTANT_MESSAGE a number and DROP move whole
+    exchanges (a reply and the results of its calls) into an archive; a tool result is never removed without its call.
+    Items that the model has not seen yet stay. What is worth a file of its own, ``offload_policy`` says.
+
+    Raises:
+        ConfigError: a rule that is invalid, or that could have no effect.
     """
 
-    rules: Mapping[ItemType, Rule] = field(default_factory=lambda: _DEFAULT_RULES)
+    rules: Mapping[ItemType, Strategy | int] = field(default_factory=lambda: _DEFAULT_RULES)
 
     def __post_init__(self) -> None:
         if self.has_default_rules:
             return  # a type that must not leave is simply left alone
         if not isinstance(self.rules, Mapping):
-            raise ConfigError(f"rules is {self.rules!r}: use a mapping from types of items to Rule(...)")
-        for kind, rule in self.rules.items():
-            _check_rule(kind, rule)
-        rules = MappingProxyType({ItemType(kind): rule for kind, rule in self.rules.items()})
+            raise ConfigError(f"rules is {self.rules!r}: use a mapping from types of items to rules")
+        checked = {kind: _checked_rule(kind, rule) for kind, rule in self.rules.items()}
+        rules = MappingProxyType({ItemType(kind): rule for kind, rule in checked.items()})
         object.__setattr__(self, "rules", rules)
 
     @property
@@ -169,9 +150,9 @@ class SelectiveCompaction:
         if self.has_default_rules:
             return
         for kind, rule in self.rules.items():
-            if kind in _ALONE and rule.strategy is not Strategy.KEEP and not policy.type_enabled[kind]:
+            if kind in _ALONE and rule is not Strategy.KEEP and not policy.type_enabled[kind]:
                 raise ConfigError(
-                    f"rules say {rule.strategy} for {kind}, offload_policy's type_enabled says that it stays: change "
+                    f"the rule {rule} of {kind} evicts, offload_policy's type_enabled says that it stays: change "
                     "one of them"
                 )
 
@@ -198,25 +179,21 @@ class SelectiveCompaction:
             wanted = free_tokens - _freed(items, offloads, moved)
             if wanted <= 0:
                 break
-            if rule.strategy is Strategy.KEEP:
+            if rule is Strategy.KEEP:
                 continue
             if kind is ItemType.ASSISTANT_MESSAGE:
                 moved |= _old_exchanges(seen, rule, wanted, stays)
-            elif rule.strategy is Strategy.DROP and kind is not ItemType.TOOL_RESULT:
-                moved |= {item.id for item in seen if item.item_type is kind and item.id not in stays}
-            else:
-                of_kind = [item for item in seen if item.item_type is kind]
-                for item in of_kind[: max(0, len(of_kind) - rule.keep_recent)]:
-                    if wanted <= 0 and rule.strategy is not Strategy.DROP:
-                        break
-                    if item.id in staying or not policy.should_offload(item):
-                        continue
-                    written = view.with_placeholder(item)
-                    if written.placeholder is None:
-                        continue
-                    offload = Offload.of(written, view.paths[item.id], f"compaction of {kind}s")
-                    offloads[item.id] = offload
-                    wanted -= offload.tokens_before - offload.tokens_after
+                continue
+            of_kind = [item for item in seen if item.item_type is kind]
+            if rule is Strategy.DROP and kind is not ItemType.TOOL_RESULT:
+                moved |= {item.id for item in of_kind if item.id not in stays}
+                continue
+            larger = [item for item in of_kind[: _end(of_kind, rule)] if policy.should_offload(item)]
+            for offload in _offloads(view, [item for item in larger if item.id not in staying]):
+                offloads[offload.item_id] = offload
+                wanted -= offload.tokens_before - offload.tokens_after
+                if wanted <= 0 and rule is not Strategy.DROP:
+                    break
         archive = archive_of([item for item in items if item.id in moved], slot=view.slot, counter=counter)
         if archive is None:
             return Plan(offloads=tuple(offloads[i.id] for i in items if i.id in offloads))
@@ -226,11 +203,24 @@ class SelectiveCompaction:
         return Plan(offloads=kept, archive=archive, archive_first=first in moved)
 
 
-OLD_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE, keep_recent=2)})
+OLD_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: 2})
 """Move exchanges before the last two into an archive: what can be done without a summary."""
 
-SEEN_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(strategy=Strategy.TRUNCATE)})
+SEEN_EXCHANGES = SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: 0})
 """Move exchanges that the model has replied to, even the last ones: for when nothing else fits the window."""
+
+
+def _end(items: Sequence[object], rule: Strategy | int) -> int:
+    """How many of ``items``, the oldest first, ``rule`` may evict."""
+    return max(0, len(items) - rule) if isinstance(rule, int) else len(items)
+
+
+def _offloads(view: View, items: Iterable[ContextItem]) -> Iterator[Offload]:
+    """The offload of each of these items of one type, as far as a placeholder is smaller than the item."""
+    for item in items:
+        written = view.with_placeholder(item)
+        if written.placeholder is not None:
+            yield Offload.of(written, view.paths[item.id], f"compaction of {item.item_type}s")
 
 
 def seen_items(items: Sequence[ContextItem]) -> Sequence[ContextItem]:
@@ -266,19 +256,20 @@ def with_exchanges(items: Sequence[ContextItem], item_ids: Collection[str]) -> f
     return frozenset(item_ids).union(*(ids for ids in exchanges if not frozenset(item_ids).isdisjoint(ids)))
 
 
-def _old_exchanges(seen: Sequence[ContextItem], rule: Rule, wanted_tokens: int, stays: Collection[str]) -> set[str]:
-    """The ids of whole exchanges, oldest first, until they free enough; never of the last ``keep_recent``.
+def _old_exchanges(
+    seen: Sequence[ContextItem], rule: Strategy | int, wanted_tokens: int, stays: Collection[str]
+) -> set[str]:
+    """The ids of whole exchanges, oldest first, until they free enough; never of those that a number keeps.
 
     DROP takes them all. Exchanges whose ids are in ``stays`` stay.
     """
     exchanges = _exchanges(seen)
-    old = exchanges[: max(0, len(exchanges) - rule.keep_recent)]
     wanted_tokens += _ARCHIVE_TOKENS
     moved: set[str] = set()
-    for exchange in old:
+    for exchange in exchanges[: _end(exchanges, rule)]:
         if exchange[0].id in stays:
             continue
-        if wanted_tokens <= 0 and rule.strategy is not Strategy.DROP:
+        if wanted_tokens <= 0 and rule is not Strategy.DROP:
             break
         moved |= {item.id for item in exchange}
         wanted_tokens -= sum(item.token_count for item in exchange)

@@ -19,7 +19,7 @@ DEFAULT_THRESHOLD_TOKENS = 2000
 _NEVER: Mapping[ItemType, str] = MappingProxyType(
     {
         ItemType.ASSISTANT_MESSAGE: "a reply is evicted together with the results of its calls, into an archive: give "
-        "it a rule, SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: Rule(...)})",
+        "it a rule, SelectiveCompaction(rules={ItemType.ASSISTANT_MESSAGE: 2})",
         ItemType.COMPACTION_SUMMARY: "its content was stored when it was made",
         ItemType.SYSTEM_PROMPT: "the model needs it in every call",
     }

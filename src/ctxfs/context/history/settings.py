@@ -185,7 +185,7 @@ def _check_in_place(window: Window) -> None:
     if window.compaction is None:
         return
     for kind, rule in window.compaction.rules.items():
-        if rule.strategy is Strategy.KEEP:
+        if rule is Strategy.KEEP:
             continue
-        if rule.strategy is Strategy.DROP or kind is ItemType.ASSISTANT_MESSAGE:
-            raise ConfigError(f"the rule {rule.strategy} for {kind} moves messages: their order is the framework's")
+        if rule is Strategy.DROP or kind is ItemType.ASSISTANT_MESSAGE:
+            raise ConfigError(f"the rule {rule} for {kind} moves messages: their order is the framework's")
