@@ -48,7 +48,7 @@ PUBLIC = {
         ItemChange PastRequest Problem PrunePlan Pruned Recovery Redaction SessionState SessionWriter Stored
         Timeline Transferred Verdict VerifyReport What archived check copy_session erase erase_plan
         export_session forget forget_plan fork_session import_session keep_quota past_request prune
-        prune_session quota read_timeline remove_session tag_session usage_by_item usage_by_session
+        prune_session read_timeline remove_session tag_session usage_by_item usage_by_session
         usage_by_tool
     """,
     "ctxfs.storage": """

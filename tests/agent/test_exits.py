@@ -53,10 +53,10 @@ def _settings(where: str, error: Exit) -> dict[str, Any]:
     if where in tools:
         return {"tools": [idle, tool("Say a word", name="say")(tools[where])]}
     hook = where.removeprefix("async ")
-    return {"tools": [say], hook: ends if hook in {"approve", "redact"} and hook == where else ends_later}
+    return {"tools": [say], hook: ends if hook == where else ends_later}
 
 
-WHERE = ("approve", "async approve", "redact", "async redact", "a tool", "a tool in a thread", "on_open", "on_close")
+WHERE = ("approve", "async approve", "redact", "async redact", "a tool", "a tool in a thread")
 
 
 def _runs_on(backend: str, work: Callable[[], Awaitable[None]]) -> None:
@@ -75,24 +75,16 @@ def _runs_on(backend: str, work: Callable[[], Awaitable[None]]) -> None:
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
 @pytest.mark.parametrize("where", WHERE)
 def test_an_exit_is_raised_where_the_agent_is_used(tmp_path: Path, where: str, error: Exit, backend: str) -> None:
-    async def use(agent: Agent) -> None:
-        await agent.query("go")
-        await agent.close()
-
     async def work() -> None:
         calls = [ToolCall("idle", {}), ToolCall("say", {})] if where.startswith("a tool") else [ToolCall("say", {})]
         config = AgentConfig(session_id=_ID, offload_root_path=tmp_path, **_settings(where, error))
         agent = Agent(ScriptedModel([calls, "done"]), config)
         with pytest.raises(error):
-            await use(agent)
-        if where not in {"on_open", "on_close"}:
-            assert agent.context.open_calls == ()
-            assert agent.context.unrecorded == ()
-            await agent.close()
-        assert await _left(tmp_path) == {
-            "on_open": [],
-            "on_close": ["user_message", "assistant_message", "tool_result", "assistant_message"],
-        }.get(where, ["user_message", "assistant_message", *["tool_result"] * len(calls)])
+            await agent.query("go")
+        assert agent.context.open_calls == ()
+        assert agent.context.unrecorded == ()
+        await agent.close()
+        assert await _left(tmp_path) == ["user_message", "assistant_message", *["tool_result"] * len(calls)]
 
     _runs_on(backend, work)
 

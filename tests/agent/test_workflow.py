@@ -20,14 +20,12 @@ from ctxfs.errors import (
     ReplyIncomplete,
     SessionClosed,
     SessionError,
-    StorageError,
     TurnLimitReached,
 )
 from ctxfs.eviction import Evicted, Offloaded
-from ctxfs.messages import TextDelta, ToolCall
+from ctxfs.messages import Content, TextDelta, ToolCall
 from ctxfs.messages.messages import ToolMessage, text_of
 from ctxfs.messages.names import Layout
-from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import Cut, MessagesServer, ScriptedModel
 from ctxfs.testing.invariants import check
 from ctxfs.testing.scripted import Turn
@@ -308,26 +306,26 @@ async def test_closing_an_agent_ends_its_query_and_the_calls_are_answered_when_t
 
 
 async def test_an_agent_that_closes_asks_its_model_no_more(tmp_path: Path) -> None:
-    waiting, ended = Waiting(), anyio.Event()
+    redacting, go_on = anyio.Event(), anyio.Event()
 
-    async def on_close(_: ContextFileSystem) -> None:
-        waiting.go_on.set()
-        await ended.wait()
+    async def redact(_: ToolCall, content: Content) -> Content:
+        redacting.set()
+        await go_on.wait()
+        return content
 
     async def query() -> None:
-        try:
-            with pytest.raises(SessionClosed, match="while the query ran"):
-                await agent.query("first")
-        finally:
-            ended.set()
+        with pytest.raises(SessionClosed):
+            await agent.query("first")
 
-    agent = agent_with(tmp_path, [[ToolCall("wait", {})], "done"], tools=[waiting.tool], on_close=on_close)
+    agent = agent_with(tmp_path, [[ToolCall("read_file", {"path": "a"})], "done"], redact=redact)
     async with anyio.create_task_group() as group:
         group.start_soon(query)
-        await waiting.started.wait()
-        await agent.close()
+        await redacting.wait()
+        group.start_soon(agent.close)  # it waits for what is being redacted
+        await anyio.wait_all_tasks_blocked()
+        go_on.set()
     async with Context(agent.session_id, root_path=tmp_path) as left:
-        assert str(left.items[-1].message.content) == "ok"
+        assert str(left.items[-1].message.content) == big("a")
 
 
 async def test_closing_an_agent_records_the_calls_that_have_ended(tmp_path: Path) -> None:
@@ -409,25 +407,6 @@ async def test_a_reopened_agent_answers_no_call_of_another_reply(tmp_path: Path)
     async with agent:
         assert "It may have run" in str(agent.context.items[-1].message.content)
         assert await agent.query("go on") == "done"
-
-
-async def test_on_close_is_called_even_if_the_last_results_cannot_be_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
-
-    async def on_close(fs: ContextFileSystem) -> None:
-        seen.append(fs.session_id)
-
-    async def fails(_: Agent) -> None:
-        raise StorageError("no store")
-
-    agent = agent_with(tmp_path, ["yes"], session_id="s", on_close=on_close)
-    await agent.query("go")
-    monkeypatch.setattr(Agent, "_settle", fails)
-    with pytest.raises(StorageError, match="no store"):
-        await agent.close()
-    assert seen == ["s"]
 
 
 async def test_closing_an_agent_hides_no_cancellation_and_no_error_of_a_callback(tmp_path: Path) -> None:
@@ -856,27 +835,3 @@ async def test_plain_functions_and_repeated_tools_are_refused(tmp_path: Path) ->
     for wrong in ({"status_tokens": -1}, {"ephemeral_keep_recent": 0}, {"max_turns": 0}):
         with pytest.raises(ConfigError):
             AgentConfig(**wrong)  # type: ignore[arg-type]
-
-
-async def test_an_agent_cleans_its_session_when_it_is_closed(tmp_path: Path) -> None:
-    seen: list[str] = []
-
-    async def clean(fs: ContextFileSystem) -> None:
-        await fs.writer.flush()
-        seen.append(fs.session_id)
-        raise RuntimeError("the clean-up failed")
-
-    agent = agent_with(tmp_path, ["yes"], session_id="s", on_close=clean)
-    await agent.close()
-    assert seen == []  # it was never opened
-    agent = agent_with(tmp_path, ["yes"], session_id="s", on_close=clean)
-    await agent.query("go")
-    with pytest.raises(RuntimeError, match="the clean-up failed"):
-        await agent.close()
-    assert seen == ["s"]
-    await agent.close()
-    assert seen == ["s"]
-    async with agent_with(tmp_path, ["yes"], session_id="s"):  # the session was released
-        pass
-    with pytest.raises(ConfigError, match="prune_session"):
-        AgentConfig(on_close="prune")  # type: ignore[arg-type]

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.agent import Agent, AgentConfig
-from ctxfs.agent.config import OnOpen
 from ctxfs.errors import ConfigError, QuotaExceeded, SessionNotFound, UnknownItem
 from ctxfs.session import (
     ForgetPlan,
@@ -21,7 +20,7 @@ from ctxfs.session import (
     forget_plan,
     fork_session,
     keep_quota,
-    quota,
+    prune_session,
     tag_session,
     usage_by_item,
     usage_by_session,
@@ -210,28 +209,27 @@ async def test_a_quota_is_refused_or_cleaned_and_never_silently(tmp_path: Path) 
 
 
 @pytest.mark.anyio
-async def test_agents_keep_a_quota_by_a_setting(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def agent(session_id: str, on_open: OnOpen) -> Agent:
-        config = AgentConfig(offload_root_path=tmp_path, session_id=session_id, on_open=on_open)
-        return Agent(ScriptedModel(["yes"] * 3), config)
-
-    for name in ("first", "second"):
-        async with agent(name, quota(1 << 30)) as opened:
-            await opened.query(name * 1_000)
+async def test_a_session_that_is_about_to_be_resumed_is_kept_and_what_goes_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await made(tmp_path, "first", "second")
     used = sum(usage.size_bytes for usage in await usage_by_session(tmp_path))
-    with pytest.raises(QuotaExceeded, match="ctxfs du"):
-        await agent("third", quota(used - 1)).open()
-    assert await list_sessions(tmp_path) == ["first", "second"]
-    assert not caplog.records
-    async with agent("first", quota(used - 1, policy=ForgetPolicy(older_than_s=0))) as opened:
-        await opened.query("go on")
-    assert await list_sessions(tmp_path) == ["first"]  # the one that is opened stays, though it is the oldest
+    policy = ForgetPolicy(older_than_s=0)
+    await keep_quota(used - 1, policy=policy, root_path=tmp_path, keep=["first"])
+    assert await list_sessions(tmp_path) == ["first"]  # though it is the oldest
     assert "1 sessions were forgotten" in caplog.text
-    with pytest.raises(SessionNotFound, match=r"was removed on .* by ctxfs\.session\.quota"):
+    with pytest.raises(SessionNotFound, match=r"was removed on .* by ctxfs\.session\.keep_quota"):
         async with ContextFileSystem("second", root_path=tmp_path, read_only=True):
             pass
-    with pytest.raises(ConfigError):
-        quota(-1)
+
+
+@pytest.mark.anyio
+async def test_the_session_of_an_agent_is_pruned_before_it_is_closed(tmp_path: Path) -> None:
+    config = AgentConfig(offload_root_path=tmp_path, session_id="s")
+    async with Agent(ScriptedModel(["yes"]), config) as agent:
+        await agent.query("go")
+        assert not (await prune_session(agent.context.fs)).collect
+        assert await agent.context.fs.items()
 
 
 @pytest.mark.anyio

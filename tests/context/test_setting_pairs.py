@@ -34,10 +34,6 @@ def nothing(*_: object) -> None:
     """What a function that only watches does."""
 
 
-async def nothing_awaited(*_: object) -> None:
-    """The same, awaited."""
-
-
 def unchanged(_: object, content: Any) -> Any:
     """A redaction that finds nothing."""
     return content
@@ -119,8 +115,6 @@ AGENT: Values = {
     "read_roots": ([Path(__file__).parent],),
     "approve": (yes,),
     "redact": (unchanged,),
-    "on_open": (nothing_awaited,),
-    "on_close": (nothing_awaited,),
 }
 
 
@@ -189,7 +183,7 @@ class Kind:
     def settings(self, chosen: Iterable[Chosen], directory: Path, stores: MemorySessions) -> dict[str, Any]:
         """The values that are chosen, in a directory and in stores of their own."""
         settings: dict[str, Any] = {name: self.values[name][index] for name, index in chosen}
-        opens_files = "on_open" in settings or own_read in settings.get("tools", ())
+        opens_files = own_read in settings.get("tools", ())
         place = settings.get(self.root, "directory" if opens_files else "memory")
         settings[self.root] = directory if place == "directory" else stores
         if self.make is not make_agent:

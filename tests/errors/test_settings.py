@@ -16,7 +16,7 @@ from ctxfs.eviction.economics.economy import ModelPricing
 from ctxfs.messages import TEXT, CharsCounter, LegacyToolCalls, known_model
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.rates import ANTHROPIC_RATES
-from ctxfs.session import ForgetPolicy, prune_session, quota
+from ctxfs.session import ForgetPolicy, keep_quota
 from ctxfs.storage import LocalStore, MemoryStore
 from ctxfs.testing import ScriptedModel
 from ctxfs.tools import (
@@ -133,7 +133,6 @@ NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
         {"materialize": Materialize(), "offload_policy": OffloadPolicy(type_thresholds={"tool_result": 9})},
         "materialize has its own limits",
     ),
-    (AgentConfig, {"offload_root_path": "memory://", "on_open": quota(9)}, "on_open gets the directory of a session"),
     (AgentConfig, {"offload_root_path": ""}, "the directory '' cannot be used"),
     (AgentConfig, {"pin_user_messages": True, "window": DROPPING_USERS}, "pin_user_messages keeps them all"),
     (Context, {"pin_user_messages": True, "window": DROPPING_USERS}, "pin_user_messages keeps them all"),
@@ -146,7 +145,7 @@ NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
     (Context, {"pin_tools": {"a"}, "keep_recent": {"a": 1}}, "pin_tools and keep_recent both name 'a'"),
     (SelectiveCompaction, {"rules": {"system_prompt": Strategy.DROP}}, "the system prompt always stays"),
     (Window, {"window_tokens": None, "compaction": SelectiveCompaction()}, "a Window of None tokens sets no limit"),
-    (Window, {"window_tokens": None, "summarize": quota}, "a Window of None tokens sets no limit"),
+    (Window, {"window_tokens": None, "summarize": keep_quota}, "a Window of None tokens sets no limit"),
     (Window, {"window_tokens": None, "low_water": 0.5}, "a Window of None tokens sets no limit"),
     (Window, {"window_tokens": 1_000, "reply_tokens": 1_000}, "has no room"),
     (Window, {"low_water": 0.9}, "use 0 < low < high <= 1"),
@@ -201,7 +200,6 @@ def test_each_of_them_is_taken_where_it_has_an_effect(tmp_path: Path) -> None:
     AgentConfig(materialize=Materialize(), offload_token_threshold=0)
     AgentConfig(pin_user_messages=True, window=Window(compaction=SelectiveCompaction()))
     Context(window=DROPPING_USERS, root_path=tmp_path)
-    AgentConfig(on_open=quota(9), offload_root_path=f"file://{tmp_path}")
     nothing_by_price = AgentConfig(window=None, pricing=None, preview_above_tokens=None, offload_root_path=tmp_path)
     Agent(ScriptedModel([]), nothing_by_price)
     AgentConfig(read_roots=["/tmp"], bash=Bash(), approve=lambda _: True, tools=[named("read")])
@@ -232,7 +230,7 @@ def test_a_policy_that_only_previews_ask_is_taken() -> None:
 
 
 def test_what_the_main_switch_turns_off_is_taken(tmp_path: Path) -> None:
-    AgentConfig(offload_enabled=False, materialize=Materialize(), pricing=None, on_close=prune_session)
+    AgentConfig(offload_enabled=False, materialize=Materialize(), pricing=None)
     AgentConfig(offload_enabled=False, materialize=ToolResultOffload(), tools=[named("a", 1)])
     Context(offload_enabled=False, eager=Materializer(), root_path=tmp_path)
 
@@ -267,6 +265,8 @@ GONE: list[tuple[type, str, str]] = [
     (ForgetPolicy, "keep_within_s", "give older_than_s"),
     (Window, "budget", "give window_tokens and reply_tokens"),
     (Window, "input_tokens", "give reply_tokens"),
+    (AgentConfig, "on_open", "await keep_quota"),
+    (AgentConfig, "on_close", "await prune_session"),
     (Bash, "max_timeout_s", "timeout_s if that is more"),
     (Bash, "shell", "let the command begin with it"),
     (Materialize, "snippet_lines", "give max_inline_chars"),

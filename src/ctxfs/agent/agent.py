@@ -157,8 +157,6 @@ class Agent:
         if self._opened:
             return
         await warn_of_roots(self._config.read_roots)
-        if self._config.on_open is not None:
-            await self._config.on_open(self._context.fs.session_path)
         self._context.tools = [
             {"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in self._schemas
         ]
@@ -205,13 +203,9 @@ class Agent:
                 await self._settle()  # an interrupt may have kept the last query from it
         finally:
             try:
-                if opened and self._config.on_close is not None:
-                    await self._config.on_close(self._context.fs)
+                await self._context.close()
             finally:
-                try:
-                    await self._context.close()
-                finally:
-                    await self._llm.close()
+                await self._llm.close()
 
     async def __aenter__(self) -> Self:
         await self.open()

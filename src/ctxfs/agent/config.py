@@ -39,12 +39,6 @@ from ctxfs.tools.materialization import Materialize
 Approve = Callable[[ToolCall], "bool | str | Awaitable[bool | str]"]
 """True lets the call run; False denies it; a text denies it, as the reason that the model gets. May be async."""
 
-OnOpen = Callable[[Path], Awaitable[object]]
-"""Gets the session's directory before it is opened, such as what ``ctxfs.session.quota`` returns."""
-
-OnClose = Callable[[ContextFileSystem], Awaitable[object]]
-"""Gets the session while it is still open, such as ``ctxfs.session.prune_session``."""
-
 Redact = Callable[[ToolCall, Content], "Content | Awaitable[Content]"]
 """Gets a tool's result (or its error text) and returns what is recorded, sent and logged instead. May be async."""
 
@@ -70,8 +64,6 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
     "session_id": (str, "a session's id"),
     "approve": (Callable, "a function of a tool call"),
     "redact": (Callable, "a function of a tool call and its result"),
-    "on_open": (Callable, "a coroutine function of a directory, such as ctxfs.session.quota(2 << 30)"),
-    "on_close": (Callable, "a coroutine function of a session, such as ctxfs.session.prune_session"),
     "offload_policy": (OffloadPolicy, "OffloadPolicy(...)"),
     "bash": (Bash, "Bash(...)"),
     "telemetry": (Telemetry, "Telemetry(...)"),
@@ -94,6 +86,8 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
         "eviction_parameters": "give pricing=EvictionPricing(parameters=...)",
         "host_breakpoints": "give pricing=EvictionPricing(host_breakpoints=True)",
         "prices": "give pricing=EvictionPricing(prices=...)",
+        "on_open": "call it before the agent is used, as in await keep_quota(2 << 30)",
+        "on_close": "call it before you close the agent, as in await prune_session(agent.context.fs)",
         "root_path": "it is offload_root_path here",
         "store": "give it as offload_root_path, which takes a path, a URL or a SessionStores",
     }
@@ -202,14 +196,6 @@ class AgentConfig:
     query is cancelled while it runs, it is called again; a coroutine then has up to five seconds. A result that it
     fails for is lost."""
 
-    on_open: OnOpen | None = None
-    """Called with the session's directory before the agent opens it, even if it does not exist yet; what it raises
-    keeps the agent closed. ``ctxfs.session.quota`` refuses or cleans above a size; None does nothing."""
-
-    on_close: OnClose | None = None
-    """Called with the session when the agent is closed, before the session is; what it raises is raised after the
-    session was released. ``ctxfs.session.prune_session`` makes each session clean itself; None does nothing."""
-
     def __post_init__(self) -> None:
         for name, at_least in _AT_LEAST.items():
             value = getattr(self, name)
@@ -263,12 +249,7 @@ class AgentConfig:
             )
 
     def _check_storing(self) -> None:
-        place = stores_at(self.offload_root_path)
-        if self.on_open is not None and place.directory is None:
-            raise ConfigError(
-                f"on_open gets the directory of a session, but the sessions in {place.url} are in none: leave out "
-                "on_open, or give offload_root_path a directory"
-            )
+        stores_at(self.offload_root_path)
         as_layout(self.layout)
         offload: object = self.materialize  # a class has the methods too
         if isinstance(offload, type) or not isinstance(offload, Materialize | ResultOffload | None):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ctxfs.session.cleanup.erasing import ErasedItem, Erasure, erase, erase_plan
     from ctxfs.session.cleanup.live import Collectable, PrunePlan
     from ctxfs.session.cleanup.policy import ForgetPlan, ForgetPolicy, Verdict
-    from ctxfs.session.cleanup.sessions import Forgotten, forget, forget_plan, keep_quota, quota, tag_session
+    from ctxfs.session.cleanup.sessions import Forgotten, forget, forget_plan, keep_quota, tag_session
     from ctxfs.session.cleanup.usage import DiskUsage, usage_by_item, usage_by_session, usage_by_tool
     from ctxfs.session.cleanup.verification import CheckedSession, check
     from ctxfs.session.content.growing import GrowingLog
@@ -90,7 +90,6 @@ __all__ = [
     "past_request",
     "prune",
     "prune_session",
-    "quota",
     "read_timeline",
     "remove_session",
     "tag_session",
@@ -129,7 +128,6 @@ __getattr__, __dir__ = lazy(
             "forget",
             "forget_plan",
             "keep_quota",
-            "quota",
             "tag_session",
         ),
         "ctxfs.session.cleanup.usage": (

@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -168,23 +168,6 @@ async def keep_quota(
     if used > max_bytes:
         raise QuotaExceeded(str(stores.directory), used, max_bytes)
     return done
-
-
-@names_settings()
-def quota(max_bytes: int, *, policy: ForgetPolicy | None = None) -> Callable[[Path], Awaitable[None]]:
-    """Return a ``keep_quota`` for ``AgentConfig(on_open=…)``: every agent checks before it opens its session.
-
-    An agent is refused (``QuotaExceeded``) if the sessions exceed ``max_bytes``, unless ``policy`` says what may be
-    forgotten first. The session that it opens is never forgotten for that. Raises ``ConfigError``.
-    """
-    require_int("max_bytes", max_bytes, at_least=0)
-
-    async def on_open(session: Path) -> None:
-        await keep_quota(
-            max_bytes, policy=policy, root_path=session.parent, by="ctxfs.session.quota", keep=(session.name,)
-        )
-
-    return on_open
 
 
 @names_settings({"store": STORE_IS_ROOT_PATH})
