@@ -18,7 +18,7 @@ PUBLIC = {
         Part __version__ tool
     """,
     "ctxfs.agent": """
-        Agent AgentConfig ChatAnthropic ChatOpenAI Done ResultOffload RetryPolicy SessionTelemetry Telemetry
+        Agent AgentConfig ChatAnthropic ChatOpenAI Done ResultOffload SessionTelemetry Telemetry
         ToolEnded ToolStarted UsageReported
     """,
     "ctxfs.context": """

@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from importlib import import_module
 
 SETTINGS = {
-    "ctxfs.agent": "AgentConfig ChatAnthropic ChatOpenAI RetryPolicy Telemetry",
+    "ctxfs.agent": "AgentConfig ChatAnthropic ChatOpenAI Telemetry",
     "ctxfs.context": "Context Histories History",
     "ctxfs.eviction": """
         EvictionParameters EvictionPricing OffloadPolicy SelectiveCompaction Window
@@ -17,7 +17,7 @@ SETTINGS = {
     "ctxfs.tools": "Bash Materialize ToolResultOffload",
 }
 """The public classes whose values a user chooses; what is only given to a program's own objects is not a setting."""
-MOST = 114
+MOST = 112
 """As many as there are: one more is a decision, and this line changes with it."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ctxfs import Agent, AgentConfig, Context, ContextFileSystem, History, OffloadPolicy, tool
-from ctxfs.agent import ChatAnthropic, ChatOpenAI, RetryPolicy
+from ctxfs.agent import ChatAnthropic, ChatOpenAI
 from ctxfs.context import Histories
 from ctxfs.errors import ConfigError, ToolDefinitionError
 from ctxfs.eviction import EvictionPricing, SelectiveCompaction, Strategy, Window
@@ -58,14 +58,14 @@ WRONG_TYPES: list[tuple[Callable[..., Any], Mapping[str, Any]]] = [
             "base_url": 5,
             "max_tokens": "5",
             "options": ["x"],
-            "retry": 5,
+            "max_retries": "5",
             "timeout_s": "5",
         }.items()
     ),
     (ChatAnthropic, {"model": 5}),
     (ChatAnthropic, {"max_tokens": 0}),
-    (RetryPolicy, {"max_retries": 1.5}),
-    (RetryPolicy, {"base_delay_s": "5"}),
+    (ChatAnthropic, {"max_retries": 1.5}),
+    (ChatAnthropic, {"max_retries": -1}),
     (ChatAnthropic, {"cache_ttl": "2h"}),
     (ChatAnthropic, {"timeout_s": -1}),
     (ChatAnthropic, {"timeout_s": 0}),
@@ -191,7 +191,7 @@ def test_a_tool_with_the_name_of_one_that_a_setting_gives_is_refused(
 
 
 def test_each_of_them_is_taken_where_it_has_an_effect(tmp_path: Path) -> None:
-    ChatAnthropic(cache_ttl="1h", retry=RetryPolicy(max_retries=0))
+    ChatAnthropic(cache_ttl="1h", max_retries=0)
     ChatAnthropic(cache_ttl=None)
     AgentConfig(pricing=EvictionPricing(cache_ttl="1h"))
     AgentConfig(ephemeral_keep_recent=2, tools=[named("a"), named("b", 1)])
@@ -243,10 +243,9 @@ def test_a_cache_that_lasts_an_hour_costs_more_to_write_whatever_the_model(model
 
 
 GONE: list[tuple[type, str, str]] = [
-    (RetryPolicy, "jitter", "give base_delay_s"),
-    (RetryPolicy, "max_delay_s", "give base_delay_s"),
-    (RetryPolicy, "sleep", "base_delay_s=0 waits only where the provider asks for it"),
-    (ChatAnthropic, "sleep", "base_delay_s=0"),
+    (ChatAnthropic, "retry", "give max_retries"),
+    (ChatOpenAI, "retry", "give max_retries"),
+    (ChatAnthropic, "sleep", "give max_retries=0"),
     (ChatAnthropic, "thinking", 'give options={"thinking"'),
     (Histories, "idle_s", "not used for five minutes is closed.* max_open"),
     (EvictionPricing, "clock", "its method now"),
@@ -259,8 +258,6 @@ GONE: list[tuple[type, str, str]] = [
     (Context, "digest_tokens", "give offload_policy=OffloadPolicy"),
     (History, "digest_tokens", "give offload_policy=OffloadPolicy"),
     (Bash, "max_output_bytes", "let it write to a file"),
-    (RetryPolicy, "rng", "random.seed"),
-    (RetryPolicy, "max_retry_after_s", "give base_delay_s"),
     (Bash, "allow_unapproved", "give an agent approve=lambda call: True"),
     (ForgetPolicy, "keep_within_s", "give older_than_s"),
     (Window, "budget", "give window_tokens and reply_tokens"),

@@ -9,7 +9,6 @@ import pytest
 
 from ctxfs.agent import ChatAnthropic
 from ctxfs.agent.llm.accumulate import INVALID_JSON
-from ctxfs.agent.llm.retry import RetryPolicy
 from ctxfs.errors import (
     AuthenticationFailed,
     ConnectionFailed,
@@ -42,11 +41,10 @@ from ctxfs.testing import Broken, Cut, Failure, MessagesServer
 pytestmark = pytest.mark.anyio
 
 READ = ToolSchema(name="Read", description="Reads a file.", input_schema={"type": "object"})
-NO_WAIT = RetryPolicy(base_delay_s=0)
 
 
 def chat(server: MessagesServer, **settings: Any) -> ChatAnthropic:
-    return ChatAnthropic(**{"base_url": server.url, "api_key": "test", "retry": NO_WAIT, **settings})
+    return ChatAnthropic(**{"base_url": server.url, "api_key": "test", **settings})
 
 
 async def events_of(model: ChatAnthropic, *messages: Message, **settings: Any) -> list[ModelEvent]:
@@ -145,7 +143,7 @@ async def test_without_caching_nothing_is_marked_and_nothing_cached() -> None:
 )
 async def test_what_may_pass_is_tried_again(failure: Failure | Broken, error: type[ModelError]) -> None:
     async with MessagesServer([failure, "done", *[failure] * 3]) as server:
-        model = chat(server, retry=RetryPolicy(max_retries=2, base_delay_s=0))
+        model = chat(server, max_retries=2)
         events = await events_of(model, UserMessage("q"))
         assert [type(e) for e in events].count(Retrying) == 1
         assert isinstance(events[-1], Reply)
@@ -158,7 +156,7 @@ async def test_what_may_pass_is_tried_again(failure: Failure | Broken, error: ty
 
 async def test_an_error_tells_how_often_it_was_tried_and_what_the_provider_said() -> None:
     async with MessagesServer([Failure.rate_limited(0)] * 2) as server:
-        model = chat(server, retry=RetryPolicy(max_retries=1, base_delay_s=0))
+        model = chat(server, max_retries=1)
         with pytest.raises(RateLimited) as caught:
             await reply_of(model, UserMessage("q"))
         await model.close()
@@ -244,7 +242,7 @@ async def test_a_wrong_key_is_told() -> None:
 async def test_a_server_that_is_not_there_is_a_connection_that_failed() -> None:
     async with MessagesServer() as server:
         url = server.url
-    model = ChatAnthropic(base_url=url, api_key="k", retry=RetryPolicy(max_retries=0))
+    model = ChatAnthropic(base_url=url, api_key="k", max_retries=0)
     with pytest.raises(ConnectionFailed):
         await reply_of(model, UserMessage("q"))
     await model.close()
@@ -327,7 +325,7 @@ DROPS = {"prefix_mismatch_behavior": "drop_block"}
 async def test_thinking_that_no_longer_fits_is_left_out_after_the_first_refusal() -> None:
     said: list[Any] = [AssistantMessage((THOUGHT, LOOK)), *["so"] * 3]
     async with MessagesServer(said, binds_thinking=True) as server:
-        model = chat(server, retry=RetryPolicy(max_retries=0))
+        model = chat(server, max_retries=0)
         await reply_of(model, AFTER_EVICTION[0])
         assert (await reply_of(model, *AFTER_EVICTION)).message.text == "so"
         assert server.refusals == server.dropped == []

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ctxfs.agent import ChatAnthropic, ChatOpenAI
 from ctxfs.agent.llm.accumulate import ReplyBuilder
 from ctxfs.agent.llm.chat_completions import ChatReplyBuilder
-from ctxfs.agent.llm.retry import RetryPolicy, retrying
+from ctxfs.agent.llm.retry import retrying
 from ctxfs.agent.llm.sse import Builder, streamed_reply
 from ctxfs.errors import ConnectionFailed, ModelError, Overloaded, PromptTooLong, RateLimited
 from ctxfs.messages import ChatModel, ModelRequest, Reply, Retrying, UserMessage
@@ -24,7 +24,6 @@ from ctxfs.messages.serialize import to_messages_body
 from ctxfs.testing.loopback import Answer, LoopbackServer
 from ctxfs.text.jsontext import codec as json_codec
 
-NEVER = RetryPolicy(max_retries=0)
 QUESTION = UserMessage("q")
 
 MESSAGES_STREAM: list[Any] = [
@@ -127,7 +126,7 @@ async def outcome(builder: Builder, events: list[bytes], size: int = 1000) -> Re
         yield Sent(b"".join(b"data: %s\n\n" % event for event in events), size)
 
     try:
-        async with aclosing(retrying(lambda: streamed_reply(opening(), builder), NEVER)) as stream:
+        async with aclosing(retrying(lambda: streamed_reply(opening(), builder), 0)) as stream:
             *_, last = [event async for event in stream]
     except ModelError as error:
         return error
@@ -190,12 +189,11 @@ async def error_of(said: Answer, make: Callable[[str], ChatModel]) -> ModelError
     return caught.value
 
 
-ONCE = RetryPolicy(max_retries=1, base_delay_s=0)
 BOTH = pytest.mark.parametrize(
     "make",
     [
-        pytest.param(lambda url: ChatAnthropic("m", base_url=url, api_key="k", retry=ONCE), id="anthropic"),
-        pytest.param(lambda url: ChatOpenAI("m", base_url=url, retry=ONCE), id="openai"),
+        pytest.param(lambda url: ChatAnthropic("m", base_url=url, api_key="k", max_retries=1), id="anthropic"),
+        pytest.param(lambda url: ChatOpenAI("m", base_url=url, max_retries=1), id="openai"),
     ],
 )
 
@@ -255,7 +253,7 @@ async def test_a_reply_of_a_server_that_does_not_stream_is_read() -> None:
     whole = {"model": "m", "choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 3}}
     builder = ChatReplyBuilder()
     async with Says(Answer(200, whole)) as server:
-        model = ChatOpenAI("m", base_url=server.url, retry=NEVER)
+        model = ChatOpenAI("m", base_url=server.url, max_retries=0)
         async with aclosing(model.stream(ModelRequest(messages=(QUESTION,)))) as events:
             *deltas, reply = [event async for event in events]
         await model.close()

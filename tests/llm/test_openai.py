@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from ctxfs.agent import ChatOpenAI
 from ctxfs.agent.llm.accumulate import INVALID_JSON
 from ctxfs.agent.llm.chat_completions import ChatReplyBuilder
-from ctxfs.agent.llm.retry import RetryPolicy
 from ctxfs.errors import (
     ConfigError,
     ConnectionFailed,
@@ -46,7 +45,6 @@ from ctxfs.testing.strategies import png, transcripts
 
 READ = ToolSchema(name="Read", description="Reads a file.", input_schema={"type": "object"})
 READ_CALL = {"name": "Read", "arguments": "{}"}
-NO_WAIT = RetryPolicy(base_delay_s=0)
 
 
 async def events_of(model: ChatOpenAI, *messages: Message, **settings: Any) -> list[ModelEvent]:
@@ -102,7 +100,7 @@ async def test_options_go_into_the_body_as_they_are() -> None:
 async def test_failures_are_tried_again_like_any_other_models() -> None:
     turns: list[Any] = [Broken(turn="half of an answer", after_events=1), Failure.rate_limited(0), "done"]
     async with ChatCompletionsServer(turns) as server:
-        model = ChatOpenAI("local", base_url=server.url, retry=NO_WAIT)
+        model = ChatOpenAI("local", base_url=server.url)
         events = await events_of(model, UserMessage("q"))
         await model.close()
     assert [type(e) for e in events].count(Retrying) == 2
@@ -126,7 +124,7 @@ async def test_failures_are_tried_again_like_any_other_models() -> None:
 )
 async def test_failures_end_in_our_errors(turn: Any, error: type[Exception]) -> None:
     async with ChatCompletionsServer([turn]) as server:
-        model = ChatOpenAI("local", base_url=server.url, retry=RetryPolicy(max_retries=0))
+        model = ChatOpenAI("local", base_url=server.url, max_retries=0)
         with pytest.raises(error):
             await events_of(model, UserMessage("q"))
         await model.close()
@@ -194,7 +192,7 @@ async def test_where_the_empty_text_is_refused_too_null_is_kept() -> None:
 async def test_a_failure_of_the_second_form_is_told_as_what_it_is() -> None:
     async with StrictServer([Failure.overloaded()]) as server:
         server.refused = (None,)
-        model = ChatOpenAI("local", base_url=server.url, retry=RetryPolicy(max_retries=0))
+        model = ChatOpenAI("local", base_url=server.url, max_retries=0)
         with pytest.raises(Overloaded):
             await reply_of(model, UserMessage("q"), *called("a"))
         await model.close()

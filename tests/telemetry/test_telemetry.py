@@ -17,7 +17,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from ctxfs import Agent, AgentConfig, Context, tool
 from ctxfs.agent import Telemetry
-from ctxfs.agent.llm.retry import RetryPolicy
 from ctxfs.agent.telemetry import names
 from ctxfs.context import History, Part
 from ctxfs.errors import ConfigError, InvalidReply, OutcomeUnknown, SessionLocked, StorageError, WriteFailed
@@ -166,9 +165,7 @@ async def test_a_call_that_fails_is_an_error_and_its_retries_are_events(collecte
     refused = Failure(status=400, kind="invalid_request_error", message="no")
     async with MessagesServer([Failure.overloaded(), "fine", refused]) as server:
         session = collected.telemetry().session("s")
-        model = session.model(
-            ChatAnthropic("claude-sonnet-5-5", api_key="k", base_url=server.url, retry=RetryPolicy(base_delay_s=0))
-        )
+        model = session.model(ChatAnthropic("claude-sonnet-5-5", api_key="k", base_url=server.url))
         model.check()
         request = ModelRequest(messages=(UserMessage("q"),))
         assert [event async for event in model.stream(request)][-1].message.text == "fine"  # type: ignore[union-attr]

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from ctxfs.agent.events import Done, ToolEnded, ToolStarted, UsageReported
     from ctxfs.agent.llm.anthropic import ChatAnthropic
     from ctxfs.agent.llm.openai import ChatOpenAI
-    from ctxfs.agent.llm.retry import RetryPolicy
     from ctxfs.agent.telemetry.telemetry import SessionTelemetry, Telemetry
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     "ChatOpenAI",
     "Done",
     "ResultOffload",
-    "RetryPolicy",
     "SessionTelemetry",
     "Telemetry",
     "ToolEnded",
@@ -47,7 +45,6 @@ __getattr__, __dir__ = lazy(
         ),
         "ctxfs.agent.llm.anthropic": ("ChatAnthropic",),
         "ctxfs.agent.llm.openai": ("ChatOpenAI",),
-        "ctxfs.agent.llm.retry": ("RetryPolicy",),
         "ctxfs.agent.telemetry.telemetry": (
             "SessionTelemetry",
             "Telemetry",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ctxfs.agent.llm.accumulate import ReplyBuilder
 from ctxfs.agent.llm.bound_thinking import ThinkingDropper, beta_headers
-from ctxfs.agent.llm.client_settings import check_client
+from ctxfs.agent.llm.client_settings import REPLACED, check_client
 from ctxfs.agent.llm.connection import Connection, require_sdk
-from ctxfs.agent.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
+from ctxfs.agent.llm.retry import MAX_RETRIES, AttemptFailed, broken, classify, retrying
 from ctxfs.agent.llm.sse import streamed_reply
 from ctxfs.errors import MissingApiKey, UnsupportedCacheTtl
 from ctxfs.errors.checks import names_settings
@@ -28,14 +28,10 @@ KEY_VARIABLE = "ANTHROPIC_API_KEY"
 T = TypeVar("T")
 
 
-_RETRY = RetryPolicy()
-
-
 @names_settings(
     {
+        **REPLACED,
         "cache": "cache_ttl=None sets no breakpoints",
-        "max_retries": "give retry=RetryPolicy(max_retries=...)",
-        "sleep": "give retry=RetryPolicy(base_delay_s=0)",
         "thinking": 'give options={"thinking": {"type": "enabled", "budget_tokens": 4096}}',
     }
 )
@@ -46,8 +42,10 @@ class ChatAnthropic:
     ``ANTHROPIC_BASE_URL``, else Anthropic's own. ``max_tokens`` bounds a reply unless the request says otherwise.
     Every field of ``options`` (``thinking``, ``temperature``, ``tool_choice`` …) goes into the body as it is; only a
     ``tool_choice`` is left out of a request without tools, and names its tool as the tool is sent. ``cache_ttl`` "1h"
-    costs more to write than "5m"; None sets no breakpoints. ``retry`` says how often and when a failed call is made
-    again. ``timeout_s`` bounds the silence on the connection. It works on asyncio and on trio.
+    costs more to write than "5m"; None sets no breakpoints. ``max_retries``: how often a failed call is made
+    again, 0: never; the delay before it begins at half a second and doubles, up to 30 seconds, and the provider's
+    Retry-After counts instead where it is longer, up to 60. ``timeout_s`` bounds the silence on the connection. It
+    works on asyncio and on trio.
 
     A reply that the token limit cut has the stop reason "max_tokens". A tool call whose arguments are no JSON object
     has the single argument ``INVALID_JSON``.
@@ -71,7 +69,7 @@ class ChatAnthropic:
         max_tokens: int = 16_384,
         options: Mapping[str, Any] | None = None,
         cache_ttl: CacheTtl | None = "5m",
-        retry: RetryPolicy = _RETRY,
+        max_retries: int = MAX_RETRIES,
         timeout_s: float = 600.0,
     ) -> None:
         check_client(
@@ -81,7 +79,7 @@ class ChatAnthropic:
             max_tokens=max_tokens,
             options=options,
             timeout_s=timeout_s,
-            retry=retry,
+            max_retries=max_retries,
         )
         if cache_ttl is not None and cache_ttl not in CACHE_TTLS:
             raise UnsupportedCacheTtl(cache_ttl, CACHE_TTLS, model=model)
@@ -91,7 +89,7 @@ class ChatAnthropic:
         self._max_tokens = max_tokens
         self._options = dict(options or {})
         self._cache_ttl: CacheTtl | None = cache_ttl
-        self._retry = retry
+        self._max_retries = max_retries
         self._timeout_s = timeout_s
         self._dropper = ThinkingDropper()
         self._serializer = MessagesSerializer()
@@ -126,7 +124,7 @@ class ChatAnthropic:
         """
         client = await self._connect()
         attempt = partial(self._attempts, partial(_attempt, client), partial(self.body, request))
-        async with aclosing(retrying(attempt, self._retry)) as events:
+        async with aclosing(retrying(attempt, self._max_retries)) as events:
             async for event in events:
                 if isinstance(event, Reply):
                     yield with_own_names(event, request.tools)
@@ -147,7 +145,7 @@ class ChatAnthropic:
             return {k: v for k, v in self.body(request).items() if k in accepted}
 
         attempt = partial(self._attempts, partial(_count_attempt, client), body)
-        async with aclosing(retrying(attempt, self._retry)) as counts:
+        async with aclosing(retrying(attempt, self._max_retries)) as counts:
             async for count in counts:
                 if not isinstance(count, Retrying):
                     return count

@@ -2,9 +2,14 @@
 
 from collections.abc import Mapping
 
-from ctxfs.agent.llm.retry import RetryPolicy
 from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import require_int, require_kind, require_number, require_text
+
+REPLACED = {
+    "retry": "give max_retries; the delays begin at half a second and double, and Retry-After counts up to 60 seconds",
+    "sleep": "give max_retries=0 and wait yourself",
+}
+"""What to write for a setting that the clients do not have any more."""
 
 
 def check_client(
@@ -15,7 +20,7 @@ def check_client(
     max_tokens: object,
     options: object,
     timeout_s: object,
-    retry: object,
+    max_retries: object,
 ) -> None:
     """Raise ``ConfigError`` for a setting of another type, or one that cannot work."""
     require_text("model", model)
@@ -26,7 +31,6 @@ def check_client(
     require_number("timeout_s", timeout_s, at_least=0)
     if not timeout_s:
         raise ConfigError("timeout_s is 0: use more than 0 seconds")
-    if not isinstance(retry, RetryPolicy):
-        raise ConfigError(f"retry is {retry!r}: use RetryPolicy(...); max_retries=0 never retries")
+    require_int("max_retries", max_retries, at_least=0)
     if isinstance(options, Mapping) and "stream" in options:
         raise ConfigError("options: a reply is always streamed: leave out stream")

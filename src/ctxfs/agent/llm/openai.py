@@ -16,9 +16,9 @@ from ctxfs.agent.llm.chat_completions import (
     to_chat_body,
     with_empty_texts,
 )
-from ctxfs.agent.llm.client_settings import check_client
+from ctxfs.agent.llm.client_settings import REPLACED, check_client
 from ctxfs.agent.llm.connection import Connection, require_sdk
-from ctxfs.agent.llm.retry import AttemptFailed, RetryPolicy, broken, classify, retrying
+from ctxfs.agent.llm.retry import MAX_RETRIES, AttemptFailed, broken, classify, retrying
 from ctxfs.agent.llm.sse import streamed_reply
 from ctxfs.errors import ConfigError, InvalidRequest, MissingApiKey
 from ctxfs.errors.checks import names_settings
@@ -33,14 +33,10 @@ KEY_VARIABLE = "OPENAI_API_KEY"
 URL_VARIABLE = "OPENAI_BASE_URL"
 
 
-_RETRY = RetryPolicy()
-
 _log = logging.getLogger("ctxfs.agent")
 
 
-@names_settings(
-    {"max_retries": "give retry=RetryPolicy(max_retries=...)", "sleep": "give retry=RetryPolicy(base_delay_s=0)"}
-)
+@names_settings(REPLACED)
 class ChatOpenAI:
     """A model behind the Chat Completions API, streaming, with retries; needs the extra ``openai``.
 
@@ -65,7 +61,7 @@ class ChatOpenAI:
         dialect: Dialect | None = None,
         max_tokens: int = 16_384,
         options: Mapping[str, Any] | None = None,
-        retry: RetryPolicy = _RETRY,
+        max_retries: int = MAX_RETRIES,
         timeout_s: float = 600.0,
     ) -> None:
         check_client(
@@ -75,7 +71,7 @@ class ChatOpenAI:
             max_tokens=max_tokens,
             options=options,
             timeout_s=timeout_s,
-            retry=retry,
+            max_retries=max_retries,
         )
         self._model = model
         self._api_key = api_key
@@ -84,7 +80,7 @@ class ChatOpenAI:
         self._options = dict(options or {})
         if self._options.get("n", 1) != 1:
             raise ConfigError("options: a reply is one choice: leave out n")
-        self._retry = retry
+        self._max_retries = max_retries
         self._timeout_s = timeout_s
         if dialect is not None and dialect not in get_args(Dialect):
             raise ConfigError(f"dialect is {dialect!r}: use one of {', '.join(get_args(Dialect))}, or None")
@@ -133,7 +129,7 @@ class ChatOpenAI:
         body = self.body(request)
         # Mistral's API sends the usage unasked, and refuses to be asked for it.
         extra = {} if self._dialect == "mistral" else {"stream_options": {"include_usage": True}}
-        async with aclosing(retrying(lambda: self._attempt(client, extra | body), self._retry)) as events:
+        async with aclosing(retrying(lambda: self._attempt(client, extra | body), self._max_retries)) as events:
             async for event in events:
                 if isinstance(event, Reply):
                     yield with_own_names(event, request.tools, self._limits)

@@ -4,7 +4,6 @@ import random
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TypeVar
 
 import anyio
@@ -17,7 +16,6 @@ from ctxfs.errors import (
     Overloaded,
     RateLimited,
 )
-from ctxfs.errors.checks import names_settings, require_int, require_number
 from ctxfs.messages.base import Retrying
 from ctxfs.messages.overflow import error_fields, too_long
 
@@ -51,46 +49,23 @@ _INVALID = re.compile(
 _JITTER = 0.25
 """At most this part of a delay is taken off by chance, so that clients refused together do not come back together."""
 
-_LONGEST = 60
-"""The delay doubles up to so many times the first one: from half a second to 30 seconds, which outlasts an overload."""
+_FIRST_DELAY_S = 0.5
+_LONGEST_DELAY_S = 30.0
+"""The delay doubles up to this, which outlasts an overload."""
 
 _MAX_RETRY_AFTER_S = 60.0
 """The longest wait, in seconds, that a provider may ask for: after a longer one it is asked again too early."""
 
 
-@names_settings(
-    {
-        "jitter": "up to a quarter of each delay is taken off by chance; give base_delay_s",
-        "rng": "chance comes from the module random; random.seed(...) makes it repeatable",
-        "max_retry_after_s": "Retry-After counts up to 60 seconds; give base_delay_s for the other delays",
-        "max_delay_s": "the delay doubles from base_delay_s up to 60 times that; give base_delay_s",
-        "sleep": "base_delay_s=0 waits only where the provider asks for it",
-    }
-)
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
-    """How often and when a failed call is made again.
+MAX_RETRIES = 4
+"""With the delays between them, an overload of some seconds is outlasted."""
 
-    ``max_retries``: 0 never retries. The delay doubles from ``base_delay_s`` up to 60 times that, and up to a quarter
-    of it is taken off by chance. The provider's Retry-After counts instead where it is longer, up to 60 seconds.
 
-    Raises:
-        ConfigError: a number below 0, or no number.
-
-    """
-
-    max_retries: int = 4
-    base_delay_s: float = 0.5
-
-    def __post_init__(self) -> None:
-        require_int("max_retries", self.max_retries, at_least=0)
-        require_number("base_delay_s", self.base_delay_s, at_least=0)
-
-    def delay_s(self, attempt: int, retry_after_s: float | None) -> float:
-        """The seconds to wait after the failed ``attempt`` (1-based)."""
-        delay = min(self.base_delay_s * 2.0 ** min(attempt - 1, 30), self.base_delay_s * _LONGEST)
-        delay *= 1 - _JITTER * random.random()  # noqa: S311 - no secret depends on it
-        return max(delay, min(retry_after_s or 0.0, _MAX_RETRY_AFTER_S))
+def delay_s(attempt: int, retry_after_s: float | None) -> float:
+    """The seconds to wait after the failed ``attempt`` (1-based): longer each time, and at least ``retry_after_s``."""
+    delay = min(_FIRST_DELAY_S * 2.0 ** min(attempt - 1, 30), _LONGEST_DELAY_S)
+    delay *= 1 - _JITTER * random.random()  # noqa: S311 - no secret depends on it
+    return max(delay, min(retry_after_s or 0.0, _MAX_RETRY_AFTER_S))
 
 
 class AttemptFailed(Exception):
@@ -150,13 +125,13 @@ def broken(reason: str | Exception) -> AttemptFailed:
 
 async def retrying(
     attempt: Callable[[], AsyncGenerator[T, None]],
-    policy: RetryPolicy,
+    max_retries: int = MAX_RETRIES,
     *,
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
 ) -> AsyncGenerator[T | Retrying, None]:
     """What ``attempt()`` yields; when it raises ``AttemptFailed``, a ``Retrying`` event, a wait and another attempt.
 
-    ``sleep`` waits for a number of seconds, for tests.
+    ``max_retries``: 0 never retries. ``sleep`` waits for a number of seconds, for tests.
 
     Raises:
         ModelError: the failure cannot be retried, or the retries are used up.
@@ -170,15 +145,15 @@ async def retrying(
                 async for event in events:
                     yield event
         except AttemptFailed as failure:
-            if not failure.retryable or number > policy.max_retries:
+            if not failure.retryable or number > max_retries:
                 failure.error.attempts = number
                 raise failure.error from failure.__cause__
-            delay_s = policy.delay_s(number, failure.error.retry_after_s)
+            waits_s = delay_s(number, failure.error.retry_after_s)
             reason = str(failure)
         else:
             return
-        yield Retrying(attempt=number, delay_s=delay_s, reason=reason)
-        await sleep(delay_s)
+        yield Retrying(attempt=number, delay_s=waits_s, reason=reason)
+        await sleep(waits_s)
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
