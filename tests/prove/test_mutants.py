@@ -92,7 +92,7 @@ def test_every_mutant_compiles_and_moves_no_line(module: str) -> None:
     found = mutants_of(module, text)
     assert found
     assert len({mutant.key for mutant in found}) == len(found)
-    for mutant in found[::9]:
+    for mutant in found[::30]:
         changed = mutant.applied(text)
         compile(changed, module, "exec")
         assert (
