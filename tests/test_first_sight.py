@@ -102,8 +102,12 @@ def request(text: Any, name: str, tools: Sequence[str] = ("Read", "context_grep"
 SURFACES: Mapping[str, Any] = {"context": by_context, "agent": by_agent, "parts": by_parts, "wire": by_wire}
 
 
-@pytest.mark.parametrize("surface", SURFACES)
-@pytest.mark.parametrize("kind", KINDS)
+EACH_KIND = [("context", kind) for kind in KINDS]
+EACH_SURFACE = [(surface, kind) for surface in SURFACES if surface != "context" for kind in ("log", "one line")]
+"""A preview is made in one place: what it shows of a kind does not depend on who sends it."""
+
+
+@pytest.mark.parametrize(("surface", "kind"), [*EACH_KIND, *EACH_SURFACE])
 async def test_a_result_is_seen_whole_up_to_the_limit_and_above_it_as_a_preview(
     surface: str, kind: str, tmp_path: Path
 ) -> None:
@@ -122,6 +126,7 @@ async def test_a_result_is_seen_whole_up_to_the_limit_and_above_it_as_a_preview(
         assert lines[-1][-20:] in sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("surface", SURFACES)
 async def test_neither_the_tools_name_nor_the_model_nor_its_prices_change_what_is_seen(
     surface: str, tmp_path: Path
