@@ -46,6 +46,7 @@ class TestInMemory(OnObjects):
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # the engine is that of the class above
 class TestInADirectory(OnObjects):
     @pytest.fixture(autouse=True)
     def directory(self, tmp_path: Path) -> None:
@@ -65,6 +66,7 @@ def test_a_store_that_writes_without_the_condition_is_found_out() -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # the engine is that of TestInMemory
 class TestInObstoresMemory(StoreConformance):
     def new_session(self) -> Callable[[], Store]:
         bucket = open_bucket("memory:///")
