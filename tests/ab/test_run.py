@@ -71,6 +71,7 @@ async def test_an_a_a_comparison_shows_no_difference(tmp_path: Path) -> None:
     assert "not worse by more than 5 points is not shown" in found.sentence()
 
 
+@pytest.mark.slow
 async def test_an_arm_that_hides_what_the_model_needs_is_found_out(tmp_path: Path) -> None:
     hides = Arm(name="hides", settings={"pricing": None, "preview_above_tokens": 1_000})
     comparison = await compared(tmp_path, ["none", hides], looks_up, count=12)

@@ -55,6 +55,7 @@ def test_nothing_different_in_few_pairs_shows_little() -> None:
     assert -0.05 < many.low <= 0 <= many.high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "discordant"), [(5, 0.4), (10, 0.3), (20, 0.2), (50, 0.1), (200, 0.3)])
 def test_an_a_a_comparison_shows_no_difference_in_95_percent_of_runs(count: int, discordant: float) -> None:
     draw = random.Random(f"{count} {discordant}")
@@ -67,6 +68,7 @@ def test_an_a_a_comparison_shows_no_difference_in_95_percent_of_runs(count: int,
     assert shown <= 0.05 * RUNS + NOISE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "better", "worse"), [(20, 0.3, 0.1), (12, 0.05, 0.4), (80, 0.05, 0.2)])
 def test_the_interval_holds_the_true_difference(count: int, better: float, worse: float) -> None:
     draw = random.Random(f"{count} {better}")

@@ -118,6 +118,7 @@ def test_packages_that_are_missing_or_too_old(lines: Sequence[str], wrong: Seque
     assert all(text in line for text, line in zip(wrong, found, strict=True))
 
 
+@pytest.mark.slow
 def test_a_store_is_raced_and_left_as_it_was(doctor: Doctor, tmp_path: Path) -> None:
     url = f"objects+{(tmp_path / 'bucket').as_uri()}"
     code, out, _ = doctor("--root", tmp_path, "--store", url)

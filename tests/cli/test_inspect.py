@@ -488,6 +488,7 @@ def test_what_a_command_had_not_finished_is_partial(ctxfs: Command, tmp_path: Pa
     assert "terminal_002.log (partial)" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [40, 60, 100])
 def test_a_narrow_terminal_has_whole_ids(session: Session, columns: int) -> None:
     words = [sys.executable, "-m", "ctxfs", "ls", "last", "--root", str(session.root)]

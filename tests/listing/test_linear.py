@@ -66,6 +66,7 @@ def lines_run(work: Callable[[], Awaitable[None]]) -> int:
     return lines.run
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover  # this is another tracer
 @pytest.mark.parametrize("what", [erasing, listing, usage, page])
 def test_twice_the_items_take_twice_the_work(what: Callable[[Path], Awaitable[None]], tmp_path: Path) -> None:

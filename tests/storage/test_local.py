@@ -280,6 +280,7 @@ async def count_calls(root: Path) -> int:
     return len(fs.log)
 
 
+@pytest.mark.slow
 async def test_whatever_call_fails_the_commit_leaves_no_trace_and_can_be_repeated(tmp_path: Path) -> None:
     for number in range(1, await count_calls(tmp_path / "counted") + 1):
         root = tmp_path / str(number)
@@ -317,6 +318,7 @@ async def fail_once(root: Path, failing: int) -> bool:
     return failed
 
 
+@pytest.mark.slow
 async def test_while_every_call_fails_nothing_is_acknowledged_and_all_works_again_after(tmp_path: Path) -> None:
     for number in range(1, await count_calls(tmp_path / "counted") + 1):
         fs = FailingFileSystem(starting_with(number))

@@ -262,6 +262,7 @@ def test_the_cache_of_one_bucket_says_nothing_of_another(tmp_path: Path) -> None
         assert reading(stored(data), ReadCache(tmp_path)).read("a", 0, None) == data
 
 
+@pytest.mark.slow
 def test_the_cache_is_bounded(tmp_path: Path) -> None:
     cache = ReadCache(tmp_path, max_bytes=100_000)
     for number in range(300):

@@ -281,6 +281,7 @@ def test_opening_reads_few_objects() -> None:
     assert len(bucket.requests) <= 20
 
 
+@pytest.mark.slow
 def test_opening_after_many_short_turns_reads_few_objects() -> None:
     """Wherever the turns end, and though a writer only knows the chunks that it read or wrote itself."""
     for commits in (1, 2, 3, 5):

@@ -147,6 +147,7 @@ def test_a_line_with_a_match_too_long_to_be_followed_is_found() -> None:
     assert (line.text[:15], line.unshown) == ("x" * 10 + "begin", None)
 
 
+@pytest.mark.slow
 def test_of_a_slow_pattern_so_many_steps_are_made_as_the_budget_has() -> None:
     clock = FakeClock(0.0625)
     pattern = LinePattern("(a{1,30}){1,30}b", budget=CpuBudget(1.0, clock=clock))

@@ -145,6 +145,7 @@ def test_the_command_line_pushes_lists_reads_and_pulls(tmp_path: Path, capsys: p
     assert run(["ls", "s1", "--store", "ftp://x"]) == 2
 
 
+@pytest.mark.slow
 async def test_a_copy_that_was_cut_anywhere_agrees_with_its_journal(tmp_path: Path) -> None:
     """Also its index, which is written last: one that knows more than the journal would contradict it."""
     here = LocalSessions(tmp_path / "here")
