@@ -1,4 +1,4 @@
-"""6,000 steps of a session against a model; a million: ``make prove``."""
+"""2,000 steps of a session against a model; a million: ``make prove``."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from prove.part_state_machine import controls, run_machine
 
 pytestmark = pytest.mark.usefixtures("loop_may_block")
 
-STEPS = 3_000
+STEPS = 1_000
 
 
 @pytest.mark.parametrize("start", [0, 100])
