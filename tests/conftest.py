@@ -37,14 +37,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Nothing here depends on the speed of the machine: no deadline, and slow generation is no failure.
 settings.register_profile(
     "default",
-    max_examples=60,
+    max_examples=30,
     derandomize=True,
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("quick", settings.get_profile("default"), max_examples=5)
-settings.register_profile("random", settings.get_profile("default"), derandomize=False)
+settings.register_profile("random", settings.get_profile("default"), max_examples=60, derandomize=False)
 settings.register_profile("prove", settings.get_profile("random"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
