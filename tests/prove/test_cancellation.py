@@ -118,7 +118,7 @@ def test_a_reply_and_what_it_was_billed_are_recorded_together(way: str) -> None:
         number = 1
         while await attempt(number):
             number += 1
-        assert number > 2
+        assert number > 1  # how many awaits there are depends on how soon the store's thread is done
 
     anyio.run(everywhere, backend=backend_of(way))
 
