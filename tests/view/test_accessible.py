@@ -1,6 +1,7 @@
 """In a real browser: recordings, buttons and exported pages at every width, in both colours; the strip of all calls."""
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -134,13 +135,28 @@ def test_an_exported_page_is_accessible(browser: Browser, root: Path) -> None:
 
 
 def test_a_question_that_is_cut_leaves_room_for_its_sessions_id(browser: Browser, root: Path) -> None:
-    with serving(root) as url, watched(browser, url, viewport={"width": 800, "height": 900}) as page:
+    with serving(root) as url, watched(browser, url, viewport={"width": 1000, "height": 900}) as page:
         page.goto(url)
         cell = page.locator(".one-line th", has_text=SESSION).bounding_box()
         session_id = page.locator(".one-line th small", has_text=SESSION).bounding_box()
         assert cell is not None
         assert session_id is not None
         assert session_id["x"] + session_id["width"] <= cell["x"] + cell["width"]
+
+
+def test_a_narrow_list_leaves_its_room_to_the_questions(browser: Browser, root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root, tmp_path / "root")
+    with (tmp_path / "root" / SESSION / "journal.jsonl").open("ab") as journal:
+        journal.write(b"no line\n")
+    with serving(tmp_path / "root") as url, watched(browser, url, viewport={"width": 400, "height": 900}) as page:
+        page.goto(url)
+        mark = page.locator(".one-line .mark", has_text="damaged").bounding_box()
+        assert mark is not None
+        assert mark["width"] < 16
+        fits_and_is_accessible(page)
+        for width, is_shown in ((1000, True), (800, False)):
+            page.set_viewport_size({"width": width, "height": 900})
+            expect(page.locator(".one-line th small", has_text=SESSION)).to_be_visible(visible=is_shown)
 
 
 def test_the_strip_chooses_the_part_that_the_charts_show(browser: Browser, root: Path) -> None:
