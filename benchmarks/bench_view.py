@@ -57,7 +57,7 @@ async def make_session(root: Path, calls: int) -> None:
     text = "\n".join(f"{n:06} {' '.join(draw.choices(words, k=12))}" for n in range(1_500))[:RESULT_CHARS]
     fs = ContextFileSystem(SESSION, root_path=root, store=LocalStore(root, SESSION, durability="process"))
     async with Context(
-        fs=fs,
+        fs,
         model=MODEL,
         counter=CharsCounter(),
         keep_recent={"fetch": 20},

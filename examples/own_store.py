@@ -181,10 +181,10 @@ async def main() -> None:
     """Store a session, and read it back as another process would."""
     path = Path(tempfile.mkdtemp()) / "sessions.sqlite"
     fs = ContextFileSystem("session_1", store=SqliteStore(path, "session_1"))
-    async with Context(fs=fs) as context:
+    async with Context(fs) as context:
         await context.add({"role": "user", "content": "Remember the milk"})
     again = ContextFileSystem("session_1", store=SqliteStore(path, "session_1"))
-    async with Context(fs=again) as context:
+    async with Context(again) as context:
         print(f"{path.name} holds: {context.items[0].message.content}")
 
 

@@ -17,7 +17,7 @@ SETTINGS = {
     "ctxfs.tools": "Bash Materialize ToolResultOffload",
 }
 """The public classes whose values a user chooses; what is only given to a program's own objects is not a setting."""
-MOST = 112
+MOST = 110
 """As many as there are: one more is a decision, and this line changes with it."""
 
 

@@ -186,7 +186,7 @@ def test_an_interrupt_of_a_closed_agent_closes_no_context_of_yours(tmp_path: Pat
         agent = _agent(root)
         await agent.open()
         await agent.close()
-        async with Context(fs=agent.context.fs) as yours:
+        async with Context(agent.context.fs) as yours:
             with suppress(KeyboardInterrupt), interrupted_by(interrupt):
                 await agent.close()
             await yours.add({"role": "user", "content": "a question"})

@@ -336,7 +336,7 @@ async def test_each_placeholder_of_a_bare_context_is_opened_by_a_tool_of_its_req
     place: dict[str, Any] = {"root_path": MemorySessions() if in_memory else tmp_path_factory.mktemp("s")}
     fs = ContextFileSystem("s", layout=layout, **place)
     caplog.clear()
-    async with Context(fs=fs, **chosen) as context:
+    async with Context(fs, **chosen) as context:
         ours = {each.name: each for each in [read_tool(fs), *retrieval_tools(fs)]}
         theirs = {"their Read": Read, "their context_tail": own("context_tail"), "log": own("log")}
         tools = {name: theirs.get(name) or ours[name] for name in offered or ()}
@@ -378,7 +378,7 @@ async def test_tools_that_are_set_after_a_session_was_resumed_count_for_what_is_
 ) -> None:
     """What leaves from then on names a path for a Read of the user's, and a short name for that of ctxfs."""
     layout = replace(ENVELOPE, compress_from_chars=0)
-    async with Context(fs=ContextFileSystem("s", root_path=tmp_path, layout=layout)) as context:
+    async with Context(ContextFileSystem("s", root_path=tmp_path, layout=layout)) as context:
         await context.add({"role": "user", "content": "go"})
         for n in range(1, 8, 2):
             call: Any = {"type": "tool_use", "id": f"call_{n}", "name": "run_tests", "input": {}}
@@ -400,7 +400,7 @@ async def test_tools_that_are_set_while_another_task_is_in_the_middle_of_a_call_
 ) -> None:
     def new() -> Context:
         fs = ContextFileSystem("s", root_path=tmp_path, layout=replace(ENVELOPE, compress_from_chars=0))
-        made = Context(fs=fs, window=14_000, preview_above_tokens=None)
+        made = Context(fs, window=14_000, preview_above_tokens=None)
         made.tools = [definition_of(Read)]
         return made
 

@@ -263,7 +263,7 @@ def test_nothing_is_said_to_leave_where_a_tool_named_read_cannot_open_it(
     async def session() -> None:
         layout = Layout("envelope", compress_from_chars=None if compresses else 0)
         fs = ContextFileSystem("s", root_path=tmp_path, layout=layout)
-        async with Context(fs=fs, keep_recent={"bash": 1}, pricing=None) as context:
+        async with Context(fs, keep_recent={"bash": 1}, pricing=None) as context:
             context.tools = [{"name": "Read", "description": "mine", "input_schema": {"type": "object"}}]
             await context.add({"role": "user", "content": "do it"})
             await context.messages()

@@ -134,7 +134,7 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
 
 def session(store: MemoryStore, counter: TokenCounter = COUNTER) -> Context:
     fs = ContextFileSystem("session_1", root_path=ROOT, store=store, clock=lambda: 1.0)
-    return Context(fs=fs, counter=counter, pricing=EvictionPricing(), keep_recent={"Read": 1})
+    return Context(fs, counter=counter, pricing=EvictionPricing(), keep_recent={"Read": 1})
 
 
 async def trace(context: Context, store: MemoryStore) -> object:
@@ -363,7 +363,7 @@ async def test_closing_with_items_that_could_not_be_written_says_so_and_releases
     full = FailingFileSystem(lambda number, name: name in ("write", "link"))
     full.armed = False
     store = partial(LocalStore, tmp_path, "session_1")
-    context = Context(fs=ContextFileSystem("session_1", root_path=tmp_path, store=store(fs=as_port(full))))
+    context = Context(ContextFileSystem("session_1", root_path=tmp_path, store=store(fs=as_port(full))))
     await context.open()
     await context.add(QUESTION)
     full.armed = True

@@ -230,10 +230,10 @@ async def test_adding_from_two_tasks_keeps_every_message(tmp_path: Path) -> None
 async def test_tools_that_settings_name_and_requests_do_not_have_are_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Context(root_path=tmp_path, keep_recent={"serch": 1}, pin_tools=["rules"]) as context:
+    async with Context(root_path=tmp_path, keep_recent={"serch": 1, "rules": "all"}) as context:
         for names in (("search", "rules", "Read"), ("search", "Read")):
             context.tools = [{"name": name} for name in names]
         context.tools = None
     assert caplog.text.count("keep_recent names tools that the requests do not have so far") == 1
     assert "'serch' (did you mean 'search'?)" in caplog.text
-    assert "pin_tools" not in caplog.text
+    assert "rules" not in caplog.text

@@ -107,7 +107,7 @@ async def test_a_system_prompt_that_could_not_be_written_takes_the_old_ones_plac
     disk.armed = False
     events: list[Any] = []
     fs = ContextFileSystem("s", root_path=tmp_path, store=LocalStore(tmp_path, "s", fs=as_port(disk)))
-    async with Context(fs=fs, counter=CharsCounter(), on_event=events.append) as context:
+    async with Context(fs, counter=CharsCounter(), on_event=events.append) as context:
         await context.set_system_prompt("old")
         await context.add(UserMessage("hi"))
         disk.armed = True
@@ -144,7 +144,7 @@ async def test_nothing_leaves_twice_whatever_rules_there_are(
     economy = pricing_on(lambda: now[0])
     unsent: list[str] = []  # what leaves when it is added
     async with Context(
-        fs=fs,
+        fs,
         keep_recent=keep,
         pricing=economy,
         counter=CharsCounter(),
@@ -199,7 +199,7 @@ async def test_a_context_over_open_files_resumes_the_session(tmp_path: Path) -> 
         items = context.items
     fs = ContextFileSystem("s", root_path=tmp_path)
     await fs.open()
-    again = Context(fs=fs, counter=CharsCounter())
+    again = Context(fs, counter=CharsCounter())
     again.tools = []
     with pytest.raises(SessionClosed, match="open"):
         await again.add(UserMessage("too early"))
@@ -215,7 +215,7 @@ async def test_a_context_over_open_files_resumes_the_session(tmp_path: Path) -> 
 async def test_open_files_have_one_context(tmp_path: Path) -> None:
     async with Context("s", root_path=tmp_path, counter=CharsCounter()) as context:
         await context.add(UserMessage("hi"))
-        other = Context(fs=context.fs, counter=CharsCounter())
+        other = Context(context.fs, counter=CharsCounter())
         with pytest.raises(ConfigError, match="has a context"):
             await other.open()
         with pytest.raises(SessionClosed):
@@ -233,7 +233,7 @@ async def test_a_context_over_open_files_of_a_history_is_refused(tmp_path: Path)
     async with ContextFileSystem("s", root_path=tmp_path) as fs:
         recorded = await fs.history()
         with pytest.raises(ConfigError, match="History"):
-            await Context(fs=fs).open()
+            await Context(fs).open()
         assert fs.is_open
         assert await fs.history() == recorded
 
@@ -243,7 +243,7 @@ async def test_a_context_over_files_for_reading_only_is_refused(tmp_path: Path) 
         await context.add(UserMessage("hi"))
     fs = ContextFileSystem("s", root_path=tmp_path, read_only=True)
     with pytest.raises(ConfigError, match="reading only"):
-        Context(fs=fs)
+        Context(fs)
 
 
 async def test_files_that_somebody_opened_again_are_resumed_before_anything_is_added(tmp_path: Path) -> None:
@@ -274,5 +274,5 @@ async def test_what_was_not_recorded_is_told_where_somebody_opened_the_files_aga
 async def test_closing_closes_files_that_were_open_before(tmp_path: Path) -> None:
     fs = ContextFileSystem("s", root_path=tmp_path)
     await fs.open()
-    await Context(fs=fs).close()
+    await Context(fs).close()
     assert not fs.is_open

@@ -55,7 +55,7 @@ class Interrupting:
 
 def new_context(counter: TokenCounter) -> Context:
     fs = ContextFileSystem("session_1", root_path="/sessions", store=MemoryStore("session_1"))
-    return Context(fs=fs, counter=counter, eager=Materializer(), pricing=None)
+    return Context(fs, counter=counter, eager=Materializer(), pricing=None)
 
 
 @pytest.mark.parametrize("data", ["call_1", None, 1])
@@ -154,7 +154,7 @@ async def test_large_contents_are_described_beside_the_event_loop(keep_recent: d
     large = " ".join(f"identifier_1_{i:06d} is an error" for i in range(20_000))
     evicted: list[str] = []
     async with Context(
-        fs=fs,
+        fs,
         counter=counter,
         eager=None if keep_recent else Materializer(),
         preview_above_tokens=None,
@@ -192,7 +192,7 @@ async def test_what_cannot_be_stored_is_not_evicted_when_it_is_added(tmp_path: P
     disk, failed = FailingFileSystem(lambda _, name: name in {"write", "pwrite"}, errno.ENOSPC), list[ContextEvent]()
     disk.armed = False
     fs = ContextFileSystem("s", root_path=tmp_path, store=LocalStore(tmp_path, "s", fs=as_port(disk)))
-    async with Context(fs=fs, counter=CharsCounter(), eager=Materializer(), on_event=failed.append) as context:
+    async with Context(fs, counter=CharsCounter(), eager=Materializer(), on_event=failed.append) as context:
         await context.add(*QUESTION, *REPLY)
         disk.armed = True
         await context.add(*RESULTS)

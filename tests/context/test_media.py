@@ -45,7 +45,7 @@ def call(number: int, tool: str = "show") -> AssistantMessage:
 
 def context_with(*, economy: EvictionPricing | None = None, **settings: Any) -> Context:
     fs = ContextFileSystem("s1", root_path="/memory", store=MemoryStore("s1"))
-    return Context(fs=fs, pricing=economy, counter=CharsCounter(), **settings)
+    return Context(fs, pricing=economy, counter=CharsCounter(), **settings)
 
 
 def media_sent(request: Mapping[str, Any]) -> list[Block]:
@@ -205,7 +205,7 @@ async def test_an_image_that_was_read_back_leaves_for_the_lines_it_came_from_and
 
     def context(disk: MemoryStore) -> Context:
         opened = ContextFileSystem("s1", root_path="/memory", store=disk)
-        return Context(fs=opened, keep_recent={"show": 1, "Read": 1}, counter=CharsCounter())
+        return Context(opened, keep_recent={"show": 1, "Read": 1}, counter=CharsCounter())
 
     async with context(store) as first:
         await first.add(UserMessage("go"), call(1), ToolMessage("c1", "show", (TEXT, shot)))

@@ -396,7 +396,7 @@ async def test_without_the_setting_each_is_whole(settings: dict[str, Any], tmp_p
 
 @pytest.mark.parametrize("pinned", [False, True])
 async def test_without_a_tool_that_opens_it_or_pinned_it_is_whole(pinned: bool, tmp_path: Path) -> None:
-    async with Context(root_path=tmp_path, pin_tools=["look"] if pinned else None, **TELLS) as context:
+    async with Context(root_path=tmp_path, keep_recent={"look": "all"} if pinned else None, **TELLS) as context:
         if not pinned:
             context.tools = [{"name": "look", "description": "Looks.", "input_schema": {"type": "object"}}]
         await context.add(UserMessage("go"))

@@ -40,7 +40,7 @@ class Session:
     def context(self, **settings: Any) -> Context:
         self.store = self.store.peer()
         fs = ContextFileSystem(ID, root_path="/sessions", store=self.store)
-        return Context(fs=fs, counter=CharsCounter(), **{**self.settings, **settings})
+        return Context(fs, counter=CharsCounter(), **{**self.settings, **settings})
 
 
 async def called(context: Context, number: int, text: str = TEXT, tool: str = "log") -> None:
@@ -287,7 +287,7 @@ async def test_what_cannot_be_recorded_stays_out() -> None:
 
     store = Full(ID)
     fs = ContextFileSystem(ID, root_path="/sessions", store=store)
-    async with Context(fs=fs, counter=CharsCounter(), keep_recent={"log": 1}, window=None, pricing=None) as context:
+    async with Context(fs, counter=CharsCounter(), keep_recent={"log": 1}, window=None, pricing=None) as context:
         await filled(context)
         before = context.items
         store.full = True

@@ -58,7 +58,7 @@ CONTEXT: Values = {
     "session_id": ("s",),
     "model": ("claude-sonnet-5-5",),
     "root_path": ("directory", "memory"),
-    "keep_recent": ({"show": 1},),
+    "keep_recent": ({"show": 1}, {"show": "all"}),
     "offload_enabled": (False,),
     "offload_policy": (STAYS, LARGE_ONLY, OffloadPolicy(digest_tokens=0), REPEATS),
     "on_event": (nothing,),
@@ -67,7 +67,6 @@ CONTEXT: Values = {
     "eager": (Materializer(settings=Materialize(max_inline_chars=500)),),
     "pricing": (None, EvictionPricing(host_breakpoints=True)),
     "preview_above_tokens": (None, 1_000),
-    "pin_tools": ({"show"},),
     "pin_user_messages": (True,),
     "one_commit_a_turn": (True,),
 }

@@ -39,7 +39,7 @@ async def session(
 ) -> tuple[Context, list[str]]:
     """A session of ``calls`` calls with results of so many lines; the first call has an argument of ``written``."""
     events: list[ContextEvent] = []
-    context = Context(fs=memory(), counter=CharsCounter(), on_event=events.append, **settings)
+    context = Context(memory(), counter=CharsCounter(), on_event=events.append, **settings)
     async with context:
         await context.add({"role": "user", "content": "go"})
         for n in range(calls):
@@ -181,8 +181,7 @@ async def test_a_resumed_session_explains_itself_by_the_policy_it_had(tmp_path: 
         ({"on_event": "print"}, "on_event"),
         ({"eager": "x"}, "eager is 'x': use a policy"),
         ({"eager": Materializer}, "eager is <class"),
-        ({"fs": ContextFileSystem("s"), "session_id": "s"}, "leave out session_id"),
-        ({"fs": ContextFileSystem("s"), "root_path": "."}, "leave out"),
+        ({"session_id": ContextFileSystem("s"), "root_path": "."}, "leave out root_path"),
         ({"offload_policy": STAYS, "window": Window(compaction=DROPS)}, "offload_policy's type_enabled says that it"),
     ],
 )
@@ -256,7 +255,7 @@ def test_a_limit_of_previews_that_another_setting_decides_is_refused() -> None:
 
 
 def test_the_size_of_all_else_is_checked_where_it_is_set() -> None:
-    context = Context(fs=memory())
+    context = Context(memory())
     assert context.overhead_tokens == 0
     with pytest.raises(ConfigError, match="overhead_tokens is -1: use a whole number, 0 or more"):
         context.overhead_tokens = -1

@@ -35,7 +35,7 @@ class Slow(OsFileSystem):
 async def test_a_timeout_during_the_last_write_is_a_timeout_and_nothing_more(tmp_path: Path) -> None:
     disk = Slow()
     fs = ContextFileSystem("s1", root_path=tmp_path, store=LocalStore(tmp_path, "s1", fs=disk))
-    async with Context(fs=fs, counter=CharsCounter()) as context:
+    async with Context(fs, counter=CharsCounter()) as context:
         with pytest.raises(TimeoutError):
             await add_too_late(context, disk)
         await asyncio.sleep(0)  # a cancellation that is left over would come here

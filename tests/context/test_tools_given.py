@@ -75,7 +75,7 @@ def test_a_read_of_the_users_that_cannot_open_what_is_compressed_is_warned_of(
     """Once the session is open: an existing one keeps its layout."""
 
     async def use(fs: ContextFileSystem) -> None:
-        context = Context(fs=fs)
+        context = Context(fs)
         context.tools = [{"name": "Read"}]
         async with context:
             pass

@@ -97,7 +97,7 @@ async def test_a_path_stands_in_the_placeholder_where_other_tools_read(
 ) -> None:
     clock = Clock()
     fs = ContextFileSystem(root_path=tmp_path, layout=Layout(layout, compress_from_chars=0))
-    async with Context(fs=fs, pricing=careless(clock), counter=CharsCounter()) as context:
+    async with Context(fs, pricing=careless(clock), counter=CharsCounter()) as context:
         if own:
             context.tools = [{"name": "Read", "description": "Read a file.", "input_schema": {"type": "object"}}]
         text = await seen_and_gone(context, clock)

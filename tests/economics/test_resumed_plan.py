@@ -34,7 +34,7 @@ class Clock:
 
 def opened(root: Path, clock: Clock, session_id: str, **settings: Any) -> Context:
     fs = ContextFileSystem(session_id, root_path=root, clock=clock)
-    return Context(fs=fs, counter=CharsCounter(), pricing=pricing_on(clock), **settings)
+    return Context(fs, counter=CharsCounter(), pricing=pricing_on(clock), **settings)
 
 
 def text_of(rng: random.Random, number: int) -> str:

@@ -83,7 +83,6 @@ WRONG_TYPES: list[tuple[Callable[..., Any], Mapping[str, Any]]] = [
     (ContextFileSystem, {"store": 5}),
     (ContextFileSystem, {"store": LocalStore}),
     (ContextFileSystem, {"clock": 5}),
-    (Context, {"fs": 5}),
     (Context, {"counter": 5}),
     (Context, {"counter": CharsCounter}),
     (Context, {"counter": "o200k"}),
@@ -142,7 +141,6 @@ NO_EFFECT: list[tuple[Callable[..., Any], Mapping[str, Any], str]] = [
         {"type_enabled": {"tool_result": False}, "type_thresholds": {"tool_result": 9}},
         "type_enabled says that the type stays",
     ),
-    (Context, {"pin_tools": {"a"}, "keep_recent": {"a": 1}}, "pin_tools and keep_recent both name 'a'"),
     (SelectiveCompaction, {"rules": {"system_prompt": Strategy.DROP}}, "the system prompt always stays"),
     (Window, {"window_tokens": None, "compaction": SelectiveCompaction()}, "a Window of None tokens sets no limit"),
     (Window, {"window_tokens": None, "summarize": keep_quota}, "a Window of None tokens sets no limit"),
@@ -206,7 +204,7 @@ def test_each_of_them_is_taken_where_it_has_an_effect(tmp_path: Path) -> None:
     OffloadPolicy(type_enabled={"tool_result": True}, type_thresholds={"tool_result": 9, "user_message": 9})
     Context(window=Window(window_tokens=90_000, compaction=SelectiveCompaction()), root_path=tmp_path)
     Context(window=None, offload_policy=OffloadPolicy(), root_path=tmp_path)
-    Context(pin_tools={"a"}, keep_recent={"b": 1}, root_path=tmp_path)
+    Context(keep_recent={"a": "all", "b": 1}, root_path=tmp_path)
     SelectiveCompaction(rules={ItemType.SYSTEM_PROMPT: Strategy.KEEP})
     Context(window=None, pricing=None, offload_policy=OffloadPolicy(), offload_enabled=False, root_path=tmp_path)
     in_memory(layout=TEXT, inline_limit_chars=0)
@@ -264,6 +262,8 @@ GONE: list[tuple[type, str, str]] = [
     (Window, "input_tokens", "give reply_tokens"),
     (AgentConfig, "on_open", "await keep_quota"),
     (AgentConfig, "on_close", "await prune_session"),
+    (Context, "pin_tools", 'give keep_recent={"plan": "all"}'),
+    (Context, "fs", "give it as session_id"),
     (Bash, "max_timeout_s", "timeout_s if that is more"),
     (Bash, "shell", "let the command begin with it"),
     (Materialize, "snippet_lines", "give max_inline_chars"),

@@ -233,7 +233,7 @@ def test_what_cannot_shrink_is_not_kept_behind_one_that_waits() -> None:
 
 def test_a_tool_that_requests_do_not_have_is_named_with_the_one_that_was_meant() -> None:
     assert unknown_tools("keep_recent", ["search"], ["search", "read"]) is None
-    assert unknown_tools("pin_tools", [], ["search"]) is None
+    assert unknown_tools("keep_recent", [], ["search"]) is None
     said = unknown_tools("keep_recent", ["zzz", "serch"], ["search", "read"])
     assert said is not None
     assert said.endswith("so it does nothing for them: 'serch' (did you mean 'search'?), 'zzz'")

@@ -104,7 +104,7 @@ class _Play:
 
     async def open(self) -> Context:
         if self.context is None:
-            self.context = Context(fs=self._fs(self.store), counter=_COUNTER, **self.settings)
+            self.context = Context(self._fs(self.store), counter=_COUNTER, **self.settings)
             await self.context.open()
         return self.context
 

@@ -68,7 +68,7 @@ def _context(root: Path, kind: type[ContextFileSystem] = ContextFileSystem) -> C
         inline_limit_chars=INLINE_LIMIT_CHARS,
     )
     # Only keep-recent: by price, more could leave in the time that a content is damaged.
-    return Context(fs=fs, keep_recent=KEEP_RECENT, pricing=None, counter=CharsCounter())
+    return Context(fs, keep_recent=KEEP_RECENT, pricing=None, counter=CharsCounter())
 
 
 async def _play(context: Context, made: Session) -> None:

@@ -153,7 +153,7 @@ def _chosen(data: bytes) -> bool:
 async def _resume(store: MemoryStore) -> None:
     """Go on with the session as an agent does."""
     fs = ContextFileSystem("s", root_path="/nowhere", store=store)
-    context = Context(fs=fs, counter=CharsCounter(), keep_recent={"Read": 1})
+    context = Context(fs, counter=CharsCounter(), keep_recent={"Read": 1})
     with suppress(CtxfsError):
         await context.open()
         with suppress(CtxfsError):

@@ -111,7 +111,7 @@ class Bench:
         fs = ContextFileSystem(_ID, root_path="/sessions", store=store, inline_limit_chars=500)
         summarize = _summarize if self.summarize else None
         window = None if self.budget is None else replace(self.budget, compaction=self.compaction, summarize=summarize)
-        return self.kind(fs=fs, counter=_COUNTER, window=window, **self.settings)
+        return self.kind(fs, counter=_COUNTER, window=window, **self.settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

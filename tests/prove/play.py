@@ -63,7 +63,7 @@ class Policy:
         summarize = _summarizer(draw) if self.summarize else None
         window = None if self.budget is None else replace(self.budget, compaction=self.compaction, summarize=summarize)
         return Context(
-            fs=ContextFileSystem(_ID, root_path="/sessions", store=store, clock=lambda: 1.75e9),
+            ContextFileSystem(_ID, root_path="/sessions", store=store, clock=lambda: 1.75e9),
             counter=_COUNTER,
             window=window,
             eager=self.eager,

@@ -104,7 +104,7 @@ async def test_who_waits_for_a_writer_that_is_cancelled_writes_on_his_own() -> N
 def test_a_reply_and_what_it_was_billed_are_recorded_together(way: str) -> None:
     async def attempt(number: int) -> int:
         store = MemoryStore("session_1")
-        async with Context(fs=ContextFileSystem("session_1", store=store), counter=CharsCounter()) as context:
+        async with Context(ContextFileSystem("session_1", store=store), counter=CharsCounter()) as context:
             await context.add(UserMessage("go"))
             reply, usage = AssistantMessage("done"), Usage(input_tokens=5)
             fired = await cancelled_at(way, number, lambda: context.add(reply, usage=usage, model="m"))
@@ -126,7 +126,7 @@ def test_a_reply_and_what_it_was_billed_are_recorded_together(way: str) -> None:
 @pytest.mark.anyio
 async def test_what_never_came_in_is_not_counted_as_left() -> None:
     materializer = Materializer(settings=Materialize(max_inline_chars=100))
-    async with Context(fs=ContextFileSystem("session_1", store=MemoryStore()), eager=materializer) as context:
+    async with Context(ContextFileSystem("session_1", store=MemoryStore()), eager=materializer) as context:
         calls: list[Block] = [{"type": "tool_use", "id": i, "name": "Bash", "input": {}} for i in ("a", "b")]
         results = [ToolMessage(i, "Bash", (f"a line of {i}\n") * 1_000) for i in ("a", "b")]
         await context.add(UserMessage("go"), AssistantMessage(tuple(calls)))

@@ -44,7 +44,7 @@ async def test_a_context_whose_disk_refuses_keeps_all_and_says_so(tmp_path: Path
     told: list[ContextEvent] = []
     store = LocalStore(tmp_path, "session_1", fs=as_port(port))
     fs = ContextFileSystem("session_1", root_path=tmp_path, store=store)
-    context = Context(fs=fs, keep_recent={"fetch": 1}, on_event=told.append)
+    context = Context(fs, keep_recent={"fetch": 1}, on_event=told.append)
     await context.open()
     for number in range(6):
         port.armed = number in {2, 3}

@@ -63,7 +63,7 @@ async def test_what_goes_next_has_the_placeholders_that_the_agent_makes(tmp_path
     own = [{"name": "Read", "description": description if is_ours else "Opens any file.", "input_schema": {}}]
     layout = Layout("envelope", compress_from_chars=0)
     fs = ContextFileSystem("own", root_path=tmp_path, layout=layout)
-    async with Context(fs=fs, pricing=None, window=None, preview_above_tokens=None) as context:
+    async with Context(fs, pricing=None, window=None, preview_above_tokens=None) as context:
         context.tools = own
         await context.add({"role": "user", "content": "do it"})
         for number in range(40):
@@ -74,7 +74,7 @@ async def test_what_goes_next_has_the_placeholders_that_the_agent_makes(tmp_path
             )
             await context.messages()
     fs = ContextFileSystem("own", root_path=tmp_path, layout=layout)
-    resumed = Context(fs=fs, window=None, preview_above_tokens=None)
+    resumed = Context(fs, window=None, preview_above_tokens=None)
     resumed.tools = own
     async with resumed:
         expected = [(step.item_id, step.tokens_after) for step in resumed.plan().offloads]

@@ -300,7 +300,7 @@ async def test_a_session_that_cannot_be_closed_in_order_is_released(tmp_path: Pa
     fs = FailingFileSystem(lambda number, name: name == method)
     fs.armed = False
     store = LocalStore(tmp_path, "s", fs=as_port(fs))
-    context = Context(fs=ContextFileSystem("s", root_path=tmp_path, store=store), counter=CharsCounter())
+    context = Context(ContextFileSystem("s", root_path=tmp_path, store=store), counter=CharsCounter())
     await context.open()
     await context.add(UserMessage("hello"))
     fs.armed = True

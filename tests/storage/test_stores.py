@@ -242,7 +242,7 @@ def test_the_store_of_one_session_is_in_no_place_of_many() -> None:
     with pytest.raises(ConfigError, match="leave out one"):
         ContextFileSystem(root_path="memory://x", store=MemorySessions("x").store("y"))
     with pytest.raises(ConfigError, match="leave out session_id and root_path"):
-        Context(fs=ContextFileSystem(root_path="memory://x"), root_path="memory://x")
+        Context(ContextFileSystem(root_path="memory://x"), root_path="memory://x")
 
 
 def test_nothing_names_the_local_store_but_its_own_modules() -> None:

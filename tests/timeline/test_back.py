@@ -10,7 +10,6 @@ import pytest
 from ctxfs.context.context import Context
 from ctxfs.context.live import LiveTranscript
 from ctxfs.errors import (
-    ConfigError,
     ContentGone,
     ContextOverflow,
     CorruptContent,
@@ -61,7 +60,7 @@ class Session:
     def context(self, **settings: Any) -> Context:
         self.store = self.store.peer()
         fs = ContextFileSystem(ID, root_path="/sessions", store=self.store)
-        return Context(fs=fs, counter=CharsCounter(), **{**self.settings, **settings})
+        return Context(fs, counter=CharsCounter(), **{**self.settings, **settings})
 
 
 async def called(ctx: Context, n: int, text: str = TEXT, **arguments: Any) -> tuple[Message, ...]:
@@ -517,7 +516,7 @@ async def test_a_compaction_leaves_what_is_pinned_with_its_exchange() -> None:
 
 
 async def test_a_context_of_pins_that_does_not_fit_says_so() -> None:
-    session = Session(pin_tools={"log"}, pin_user_messages=True)
+    session = Session(keep_recent={"log": "all"}, pin_user_messages=True)
     async with session.context() as ctx:
         await filled(ctx, 5)
         assert [item.pinned for item in ctx.items] == [
@@ -547,12 +546,6 @@ async def test_pinning_what_would_not_fit_is_refused() -> None:
         with pytest.raises(ContextOverflow, match="this would bring back"):
             await ctx.pin("c1")
         assert ctx.items == held
-
-
-@pytest.mark.parametrize("wrong", ["log", 5, [5]])
-def test_tools_to_pin_are_names(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match="pin_tools"):
-        Context(pin_tools=wrong)
 
 
 def test_a_tool_is_pinned_or_ephemeral() -> None:

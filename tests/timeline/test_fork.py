@@ -227,7 +227,7 @@ async def test_a_context_forks_where_its_session_is(tmp_path: Path) -> None:
     async with Context("second", root_path=places, counter=CharsCounter()) as ctx:
         assert [item.message for item in ctx.items] == [UserMessage("Hello")]
     fs = ContextFileSystem("third", root_path=tmp_path, store=MemoryStore("third"))
-    async with Context(fs=fs, counter=CharsCounter()) as ctx:
+    async with Context(fs, counter=CharsCounter()) as ctx:
         with pytest.raises(ConfigError, match="a store of its own"):
             await ctx.fork()
 

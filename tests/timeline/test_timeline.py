@@ -129,7 +129,7 @@ async def test_a_session_of_0_1_0_shows_its_requests_and_says_what_it_did_not_re
 def context(store: MemoryStore | None = None, **settings: Any) -> Context:
     fs = ContextFileSystem(ID, root_path="/sessions", store=store or MemoryStore(ID), clock=lambda: 1000.0)
     defaults: dict[str, Any] = {"keep_recent": {"log": 1}, "window": None, "pricing": None}
-    return Context(fs=fs, counter=CharsCounter(), **{**defaults, **settings})
+    return Context(fs, counter=CharsCounter(), **{**defaults, **settings})
 
 
 async def turn(ctx: Context, n: int, text: str = "a line of the log\n" * 200) -> None:

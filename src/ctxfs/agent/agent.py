@@ -105,8 +105,8 @@ class Agent:
         budget = WindowGuard.of(window, llm.model, config.policy).budget
         check_status(config.status_tokens, budget)
         self._context = Context(
-            fs=fs,
-            keep_recent=config.keep_recent(),
+            fs,
+            keep_recent={**config.keep_recent(), **dict.fromkeys(config.pin_tools(), "all")},
             offload_enabled=config.offload_enabled,
             offload_policy=None if config.policy == OffloadPolicy() else config.policy,
             model=llm.model,
@@ -115,7 +115,6 @@ class Agent:
             window=window,
             eager=_eager(config, tools, budget),
             preview_above_tokens=None,
-            pin_tools=config.pin_tools(),
             pin_user_messages=config.pin_user_messages,
             one_commit_a_turn=config.one_commit_a_turn,
         )

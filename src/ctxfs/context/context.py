@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from ctxfs.context.entry import skill_prompt, with_sources
 from ctxfs.context.live import LiveTranscript
@@ -16,9 +16,9 @@ from ctxfs.context.readers import ASSUMED, readers_in
 from ctxfs.context.requests import MessagesRequest, Requests, definitions_of
 from ctxfs.context.resume import go_back, pin_whole, resume, unpin
 from ctxfs.context.room import make_room
-from ctxfs.context.settings import ContextSettings, pins_of
+from ctxfs.context.settings import ContextSettings
 from ctxfs.errors import ConfigError, ContextOverflow, InvalidReply, SessionClosed, UnknownItem
-from ctxfs.errors.checks import async_with_only, names_settings, require_exception, require_int, require_kind
+from ctxfs.errors.checks import async_with_only, names_settings, require_exception, require_int
 from ctxfs.eviction.budget import Calibration
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.plans import EvictionDecision
@@ -69,6 +69,8 @@ _log = logging.getLogger("ctxfs.context")
         "materialize": "give it as eager=Materializer(...)",
         "workspace": "give it as eager=ToolResultOffload(...)",
         "offload_root_path": "it is root_path here",
+        "pin_tools": 'give keep_recent={"plan": "all"}',
+        "fs": "give it as session_id, which takes an id or a ContextFileSystem",
         "store": STORE_IS_ROOT_PATH,
         "overhead_tokens": "context.overhead_tokens = ... sets it",
         "offload_token_threshold": "give offload_policy=OffloadPolicy(token_threshold=...)",
@@ -88,13 +90,15 @@ class Context:
     switches a part off; "auto" derives it from ``model``.
 
     Args:
-        session_id: the session to resume, or the id of a new one; None starts a new one with an id of its own.
+        session_id: the session to resume, or the id of a new one; None starts a new one with an id of its own. Or the
+            session's files, a ``ContextFileSystem``, open or not; ``close`` closes them.
         model: the model whose window and prices are used, as the provider names it; "" is an unknown model: a window of
             128,000 tokens, and Anthropic's price ratios.
         root_path: where sessions are: a directory, a URL (``s3://bucket/prefix``) or a ``SessionStores``; None means
             ``~/.agent/context``.
         keep_recent: how many results stay, by tool; older ones are evicted exactly when due, and by no other rule.
-            Results of other tools stay until evicting them pays. Names that no tool in ``tools`` has are logged.
+            "all" pins them as they come in: they are never evicted (see ``pin``). Results of other tools stay until
+            evicting them pays. Names that no tool in ``tools`` has are logged.
         offload_enabled: the main switch: False evicts nothing, whatever else is set. The session is still recorded, and
             the window is still guarded: ``ContextOverflow`` is raised before a request that cannot fit.
         offload_policy: which types of items may be evicted, and from which size on, which every rule but
@@ -110,11 +114,9 @@ class Context:
         preview_above_tokens: a new result of up to so many tokens, or an eighth of the window if that is less, is sent
             whole. A larger one is stored, and the model sees a preview of up to 1,000 tokens. None: always whole while
             it fits. Where ``eager`` decides about new results, it decides alone.
-        pin_tools: tools whose results are pinned as they come in: they are never evicted (see ``pin``); None: none.
         pin_user_messages: whether messages of the user are pinned.
         one_commit_a_turn: new messages become durable only with a reply that calls no tool, with an eviction, or when
             ``record`` or ``close`` is called: this saves commits, but a crash loses the turn.
-        fs: the session's files, instead of ``session_id`` and ``root_path``; open or not, ``close`` closes them.
 
     Use it as an async context manager, or call ``open`` and ``close``. Everything that was added is durable when the
     call returns, unless you ask otherwise, so a context that is never closed loses nothing. A closed context can be
@@ -127,11 +129,11 @@ class Context:
 
     def __init__(
         self,
-        session_id: str | None = None,
+        session_id: str | ContextFileSystem | None = None,
         *,
         model: str = "",
         root_path: str | Path | SessionStores | None = None,
-        keep_recent: Mapping[str, int] | None = None,
+        keep_recent: Mapping[str, int | Literal["all"]] | None = None,
         offload_enabled: bool = True,
         offload_policy: OffloadPolicy | None = None,
         on_event: Callable[[ContextEvent], None] | None = None,
@@ -140,16 +142,13 @@ class Context:
         eager: EagerPolicy | None = None,
         pricing: EvictionPricing | Auto | None = "auto",
         preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS,
-        pin_tools: Collection[str] | None = None,
         pin_user_messages: bool = False,
         one_commit_a_turn: bool = False,
-        fs: ContextFileSystem | None = None,
     ) -> None:
-        require_kind("fs", fs, ContextFileSystem, "ContextFileSystem(...)")
-        if fs is not None and (session_id, root_path) != (None, None):
-            raise ConfigError("fs already determines the session: leave out session_id and root_path")
-        if fs is not None and fs.read_only:
-            raise ConfigError("fs is for reading only, and a context writes: use ContextFileSystem(read_only=False)")
+        if isinstance(session_id, ContextFileSystem):
+            self.fs = _for_writing(session_id, root_path)
+        else:
+            self.fs = ContextFileSystem(session_id, root_path=root_path)
         self._settings = ContextSettings(
             model=model,
             keep_recent=keep_recent,
@@ -160,11 +159,10 @@ class Context:
             window=window,
             eager=eager,
             pricing=pricing,
-            pins=pins_of(pin_tools, user_messages=pin_user_messages),
+            pin_user_messages=pin_user_messages,
             one_commit_a_turn=one_commit_a_turn,
             preview_above_tokens=preview_above_tokens,
         )
-        self.fs = fs or ContextFileSystem(session_id, root_path=root_path)
         self._overhead_tokens = 0
         self._counter = counter
         self._controller = CompactionController(self._settings.guard)
@@ -709,3 +707,12 @@ class Context:
         """The item of the context that ``item_id`` named; for arguments, their reply."""
         items = self._live.transcript.items
         return items[item_id] if item_id in items else items[back.item_ids[0]]
+
+
+def _for_writing(fs: ContextFileSystem, root_path: object) -> ContextFileSystem:
+    """``fs``. Raises ``ConfigError`` if a context cannot use it, or has a root of its own as well."""
+    if root_path is not None:
+        raise ConfigError("a ContextFileSystem says where its session is: leave out root_path")
+    if fs.read_only:
+        raise ConfigError("it is for reading only, and a context writes: use ContextFileSystem(read_only=False)")
+    return fs

@@ -131,7 +131,7 @@ class LiveTranscript:
     def warn_of_unknown(self, tools: Collection[str]) -> None:
         """Log which tools the settings name that are not among ``tools``, those of the first request that has any."""
         settings = self._settings
-        self.warnings.of_unknown(tools, keep_recent=settings.exact, pin_tools=settings.pins.tools)
+        self.warnings.of_unknown(tools, keep_recent=[*settings.exact, *settings.pins.tools])
 
     def warn_of_large(self, entries: Sequence[Entry]) -> None:
         """Log, once, that a result is sent whole because no tool of the request opens what would be stored."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from ctxfs.context.entry import EntryRules
 from ctxfs.context.readers import ASSUMED, Readers
@@ -21,6 +22,9 @@ from ctxfs.messages.items import ItemType
 from ctxfs.messages.tokens import TokenCounter, require_counter
 from ctxfs.session.records import EvictionSet
 
+KeepRecent = Mapping[str, int | Literal["all"]]
+"""How many results of each tool stay; "all": they are pinned."""
+
 _DEFAULT_TABLE = OffloadPolicy().to_mapping()
 """A session that may evict what the default table allows records none."""
 
@@ -39,7 +43,7 @@ class ContextSettings:
     """
 
     model: str
-    keep_recent: Mapping[str, int] | None
+    keep_recent: KeepRecent | None
     offload_enabled: bool
     offload_policy: OffloadPolicy | None
     on_event: Callable[[ContextEvent], None] | None
@@ -47,21 +51,21 @@ class ContextSettings:
     window: Window | int | Auto | None
     eager: EagerPolicy | None
     pricing: EvictionPricing | Auto | None
-    pins: Pins
+    pin_user_messages: bool
     one_commit_a_turn: bool = False
     preview_above_tokens: int | None = DEFAULT_PREVIEW_ABOVE_TOKENS
     exact: Mapping[str, int] = field(init=False)
+    pins: Pins = field(init=False)
     guard: WindowGuard = field(init=False)
     policy: OffloadPolicy = field(init=False)
     priced: ModelPricing | None = field(init=False)
     preview: PreviewRule | None = field(init=False)
 
     def __post_init__(self) -> None:
-        check_keep_recent(self.keep_recent)
-        if both := sorted(self.pins.tools & (self.keep_recent or {}).keys()):
-            raise ConfigError(
-                f"pin_tools and keep_recent both name {both[0]!r}, whose results cannot do both: choose one"
-            )
+        pinned = {tool for tool, keep in _items_of(self.keep_recent) if keep == "all"}
+        exact: dict[str, Any] = {tool: keep for tool, keep in _items_of(self.keep_recent) if tool not in pinned}
+        check_keep_recent(exact)
+        require_bool("pin_user_messages", self.pin_user_messages)
         require_bool("offload_enabled", self.offload_enabled)
         require_bool("one_commit_a_turn", self.one_commit_a_turn)
         require_model(self.model)
@@ -73,7 +77,7 @@ class ContextSettings:
         policy = self.offload_policy or OffloadPolicy()
         guard = WindowGuard.of(as_window(self.window), self.model, policy)
         # keep_recent asks the policy for the digests in its placeholders, and for nothing else.
-        describes = bool(self.keep_recent) and policy.digest_tokens != DEFAULT_DIGEST_TOKENS
+        describes = bool(exact) and policy.digest_tokens != DEFAULT_DIGEST_TOKENS
         asking = (guard.budget, priced, self.eager, self.preview_above_tokens)
         is_asked = describes or policy.repeats or any(rule is not None for rule in asking)
         if self.offload_policy is not None and self.offload_enabled and not is_asked:
@@ -88,11 +92,12 @@ class ContextSettings:
         check_preview(self.preview_above_tokens, policy, decides=decides)
         if not isinstance(self.eager, Preview):
             check_repeats(self.preview_above_tokens, policy, decides=decides)
-        check_pinned_users(guard.compaction, self.pins.user_messages)
+        check_pinned_users(guard.compaction, self.pin_user_messages)
         rule = preview_rule(self.preview_above_tokens, guard.budget)
         previews = self.offload_enabled and self.eager is None
         object.__setattr__(self, "preview", rule if previews else None)
-        object.__setattr__(self, "exact", dict(self.keep_recent or {}) if self.offload_enabled else {})
+        object.__setattr__(self, "exact", exact if self.offload_enabled else {})
+        object.__setattr__(self, "pins", Pins(tools=frozenset(pinned), user_messages=self.pin_user_messages))
         object.__setattr__(self, "eager", self.eager if self.offload_enabled else None)
         object.__setattr__(self, "guard", guard)
         object.__setattr__(self, "policy", policy)
@@ -120,14 +125,11 @@ class ContextSettings:
         return eviction_rules(self.exact, budget, self.policy, self.priced)
 
 
-def pins_of(tools: Collection[str] | None, *, user_messages: bool) -> Pins:
-    """What is pinned as it comes in. Raises ``ConfigError`` for what is not names of tools, or not True or False."""
-    require_bool("pin_user_messages", user_messages)
-    use = 'the names of tools, as in {"plan"},'
-    require_kind("pin_tools", tools, Collection, use)
-    if isinstance(tools, str) or not all(isinstance(name, str) for name in tools or ()):
-        raise ConfigError(f"pin_tools is {tools!r}: use {use} or None")
-    return Pins(tools=frozenset(tools or ()), user_messages=user_messages)
+def _items_of(keep_recent: KeepRecent | None) -> Collection[tuple[str, int | Literal["all"]]]:
+    """Its items. Raises ``ConfigError`` if it is no mapping."""
+    if keep_recent is not None and not isinstance(keep_recent, Mapping):
+        raise ConfigError(f'keep_recent is {keep_recent!r}: give a number for each tool, as in {{"search": 2}}')
+    return (keep_recent or {}).items()
 
 
 def check_pinned_users(compaction: SelectiveCompaction, pin_user_messages: bool) -> None:
@@ -192,11 +194,7 @@ def preview_rule(preview_above_tokens: int | None, budget: Budget | None) -> Pre
 
 def check_keep_recent(keep_recent: Mapping[str, int] | None) -> None:
     """Raise ``ConfigError`` unless it says for single tools how many results each keeps."""
-    if keep_recent is None:
-        return
-    if not isinstance(keep_recent, Mapping):
-        raise ConfigError(f'keep_recent is {keep_recent!r}: give a number for each tool, as in {{"search": 2}}')
-    for tool, keep in keep_recent.items():
+    for tool, keep in _items_of(keep_recent):
         require_int(f"keep_recent[{tool!r}]", keep, at_least=1)
 
 
