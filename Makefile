@@ -123,8 +123,9 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-# The import layers, the public names, the examples and those in README and docs are tests too.
-check: lint types docs test services plays short-evidence frameworks installs
+# The import layers, the public names, the examples and those in README and docs are tests too. The longest come first, so
+# that no core is idle at the end, and those that wait (`services`, `frameworks`) run beside those that compute.
+check: lint types docs services test plays frameworks installs short-evidence
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
