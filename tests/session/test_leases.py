@@ -338,6 +338,7 @@ anyio.run(main)
 
 
 @pytest.mark.service
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # as in the processes, which do what is tested
 async def test_processes_that_take_turns_lose_nothing_and_share_no_id(tmp_path: Path) -> None:
     turns, names = 12, ("a", "b", "c")
     acknowledged: list[str] = []

@@ -49,7 +49,12 @@ def pooled(server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 class TestOnPostgres(OnObjects):
+    """On one event loop: only threads touch a bucket, and ``storage.test_objects`` has both loops hand it to them."""
+
+    histories = 2  # the same are played in memory, and more; here a server must refuse what they write too late
+
     @pytest.fixture(autouse=True)
     def connected(self, bucket: PostgresBucket) -> None:
         self.bucket = bucket
@@ -60,12 +65,15 @@ class TestOnPostgres(OnObjects):
 class TestBehindATransactionPool(OnObjects):
     """Many clients share three connections, and each statement may go through another one."""
 
+    histories = 2
+
     @pytest.fixture(autouse=True)
     def connected(self, pooled: PostgresBucket) -> None:
         self.bucket = pooled
 
 
 class Overwriting(OnObjects):
+    histories = TestOnPostgres.histories
     network_bucket = OverwritingBucket
 
 
@@ -102,6 +110,7 @@ def test_objects_are_created_once_read_listed_and_deleted(bucket: PostgresBucket
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_an_object_that_no_statement_can_carry_is_refused_before_it_is_sent(bucket: PostgresBucket) -> None:
     piece = bytes(100_000_000)
     store = ThreadedStore(ObjectStore(bucket, f"session_{uuid4().hex}"))

@@ -112,6 +112,7 @@ def silent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.service
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # it is a thread that the server leaves waiting
 async def test_a_silent_answer_is_given_up_and_looked_up(silent: Silent) -> None:
     """The commit is made once, and acknowledged."""
     way, bucket, _ = silent
@@ -160,6 +161,7 @@ class Silenced(NetworkBucket):
 
 @pytest.mark.service
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # it is a thread that the server leaves waiting
 async def test_an_agent_goes_on_after_an_outcome_that_a_silent_server_left_unknown(silent: Silent) -> None:
     """Whichever answer is missing: no call is charged twice, nothing is answered that is not durable."""
     way = silent.way

@@ -35,7 +35,6 @@ from ctxfs.testing.store_conformance import StoreConformance
 
 __all__ = ["Machine", "SharedStoreConformance"]
 
-HISTORIES = 6
 TURNS = 30
 
 
@@ -100,7 +99,12 @@ async def _refused(kind: type[Exception], *actions: Callable[[], Awaitable[objec
 
 
 class SharedStoreConformance(StoreConformance):
-    """Inherit, say how a store is made on a machine, and run; ``StoreConformance`` is part of it."""
+    """Inherit, say how a store is made on a machine, and run; ``StoreConformance`` is part of it.
+
+    ``histories``: how many random histories of three writers are played, each of some 30 commits.
+    """
+
+    histories = 6
 
     @abstractmethod
     def new_shared(self) -> Callable[[Machine], SharedStore]:
@@ -403,7 +407,7 @@ class SharedStoreConformance(StoreConformance):
 
     async def test_acknowledged_means_there_once_and_in_order(self) -> None:
         """Random histories of three writers that are stopped, lose requests, and take each other's session over."""
-        for seed in range(HISTORIES):
+        for seed in range(self.histories):
             make, chance = self._shared(), random.Random(seed)  # noqa: S311 - the same histories each time
             networks = [Network() for _ in range(3)]
             writers: list[ThreadedStore | None] = [None, None, None]
