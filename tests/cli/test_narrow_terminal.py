@@ -24,7 +24,7 @@ from patience import HANGS_S
 from terminal import on_a_terminal
 from written_session import write_session
 
-COUNT = 300
+COUNT = 40
 WIDE = "日本語のとても長い名前"
 TOOL = f"look_into_{'deep_' * 8}"
 THREADS = [f"thread-{number:03d}-8a44-4d7e-9b1c-{number:012d}" for number in range(COUNT)]
@@ -95,7 +95,7 @@ def commands(folder: Path) -> list[list[str]]:
         fork {LONG} --call 2 --as {"fork-" * 14}
         du | du --by tool | du --by item | du {LONG} --by item
         check {LONG} | check --sample 5% | prune --dry-run | prune {LONG}
-        forget --keep-last 290 --dry-run | forget --keep-last 298 --yes | forget nosuch
+        forget --keep-last {COUNT - 10} --dry-run | forget --keep-last {COUNT - 2} --yes | forget nosuch
         erase {LONG} {ITEM} --yes | erase {LONG} nosuch
         doctor | doctor --model claude-sonnet-4-5
         export {LONG} {archive} | import {archive} --as {"other-" * 12} | import {archive}x
