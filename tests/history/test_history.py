@@ -393,6 +393,9 @@ def test_what_is_stored_can_be_read_from_any_loop(tmp_path: Path) -> None:
     assert history.read(stored) == [big(0)]
     for run in (anyio.run, trio.run):
         assert run(history.aread, stored) == [big(0)]
+    for wrong in (5, lambda fs: len(fs.state.stored)):
+        with pytest.raises(ConfigError, match="use an async function of a session"):
+            history.read(wrong)  # type: ignore[arg-type]
     history.close()
 
 

@@ -398,6 +398,19 @@ def test_what_is_no_request_is_refused(view: WireView, body: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("view", "body"),
+    [
+        (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": 5}]}]}),
+        (CHAT, {"messages": [{"role": "tool", "tool_call_id": 5, "content": "x"}]}),
+        (RESPONSES, {"input": [{"type": "function_call_output", "call_id": 5, "output": "x"}]}),
+    ],
+)
+def test_a_results_id_that_is_no_text_is_refused_before_anything_is_decided(view: WireView, body: Any) -> None:
+    with pytest.raises(TranscriptError, match=r"the id of a result in (messages|input)\[0\] is of type int"):
+        view.parts_of(body)
+
+
+@pytest.mark.parametrize(
     ("part", "said"),
     [
         (Part("tool", "x", 0), "kind 'tool'"),  # type: ignore[arg-type]

@@ -271,8 +271,17 @@ class HistoryCore:
         return result
 
     def read(self, work: Callable[[ContextFileSystem], Awaitable[T]]) -> T:
-        """Run ``work`` on the session, and return its result."""
-        return run_alone(partial(work, self.fs))
+        """Run ``work`` on the session, and return its result. Raises ``ConfigError`` if it is not an async function."""
+
+        async def awaited() -> T:
+            given: object = work  # which no type checker may have seen
+            begun = given(self.fs) if callable(given) else None
+            if not isinstance(begun, Awaitable):
+                raise ConfigError(f"work is {work!r}: use an async function of a session, such as read_timeline")
+            result: T = await begun
+            return result
+
+        return run_alone(awaited)
 
     # Inside ----------------------------------------------------------------------------------------------------------
 

@@ -482,6 +482,7 @@ class History:
 
         Raises:
             StorageError: the session cannot be opened or read.
+            ConfigError: ``work`` is not an async function.
 
         """
         with self._core.used(reads=True):

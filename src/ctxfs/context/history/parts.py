@@ -100,10 +100,7 @@ def checked_parts(parts: object) -> list[Part]:
     for kind in set(map(type, parts)):
         if not issubclass(kind, Part):
             raise TranscriptError([f"a part is of type {kind.__name__}: use Part(...)"])
-    for name, field in (("id", 3), ("tool", 4)):
-        for kind in set(map(type, map(itemgetter(field), parts))):
-            if not issubclass(kind, str):
-                raise TranscriptError([f"the {name} of a part is of type {kind.__name__}: it must be text"])
+    check_names(parts, "a part")
     places = [part.place for part in parts]
     try:
         twice = len(set(places)) < len(places)
@@ -115,6 +112,14 @@ def checked_parts(parts: object) -> list[Part]:
         (place, _), *_ = Counter(places).most_common(1)
         raise TranscriptError([f"several parts have the place {place!r}: give each part a place of its own"])
     return list(parts)
+
+
+def check_names(parts: Sequence[Part], what: str) -> None:
+    """Raise ``TranscriptError`` if an id or a tool of ``parts``, each of which is ``what``, is no text."""
+    for name, field in (("id", 3), ("tool", 4)):
+        for kind in set(map(type, map(itemgetter(field), parts))):
+            if not issubclass(kind, str):
+                raise TranscriptError([f"the {name} of {what} is of type {kind.__name__}: it must be text"])
 
 
 def plain_content(part: Part) -> str | tuple[Block, ...] | dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ctxfs.context.history.host_cache import NO_HOST_CACHE, HostCache
-from ctxfs.context.history.parts import Part, Replacement
+from ctxfs.context.history.parts import Part, Replacement, check_names
 from ctxfs.errors import TranscriptError
 from ctxfs.messages.messages import Block, to_plain
 from ctxfs.messages.wire_names import tool_names
@@ -162,11 +162,14 @@ class WireView:
         new, same, parts, tools = memory.known(messages)
         ends: list[tuple[int, int]] = []
         for number, message in enumerate(new, same):
+            known = len(parts)
             try:
                 self.read(message, number, parts, tools)
             except (KeyError, TypeError, AttributeError) as error:
-                said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+                said = f"{error} is missing" if isinstance(error, KeyError) else f"{error}: it has another type there"
                 raise TranscriptError([f"{self.key}[{number}] is not {self.what}: {said}"]) from error
+            named = [part for part in parts[known:] if part.kind == "result" and part.id is not None]
+            check_names(named, f"a result in {self.key}[{number}]")
             ends.append((len(parts), len(tools.learned)))
         memory.keep(new, parts, tools, ends)
         return parts
