@@ -100,7 +100,7 @@ class _CaseCounts(NameAllocator):
     def allocate(
         self, item_type: ItemType, raw_id: str | None, tool_name: str | None = None, content: Content | None = None
     ) -> tuple[str, str]:
-        return NameAllocator(layout=self._layout).allocate(item_type, raw_id, "Read", content)
+        return NameAllocator(layout=self.layout).allocate(item_type, raw_id, "Read", content)
 
 
 def controls() -> dict[str, bool]:
