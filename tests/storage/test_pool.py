@@ -83,19 +83,22 @@ def test_a_pool_begins_no_more_threads_than_it_may_and_does_all_work() -> None:
     assert most[0] <= 3
 
 
-def test_a_thread_that_waits_is_used_again() -> None:
-    pool, seen = Pool(8), set[int]()
+def test_who_is_told_of_an_end_hands_over_the_next_work_to_the_same_thread() -> None:
+    pool, seen = Pool(8), list[int]()
+    all_done = threading.Event()
 
-    def note() -> None:
-        seen.add(threading.get_ident())
-
-    for _ in range(5):
-        work = Work(note)
+    def hand_over(_: Work[None] | None = None) -> None:
+        if len(seen) == 5:
+            all_done.set()
+            return
+        work = Work(lambda: seen.append(threading.get_ident()))
+        work.add_done_callback(hand_over)
         pool.submit(work)
-        assert work.wait(HANGS_S)
-        while pool._open:  # noqa: SLF001 - the thread says that it is free after it has told
-            pass
-    assert len(seen) == 1
+
+    hand_over()
+    assert all_done.wait(HANGS_S)
+    assert len(set(seen)) == 1
+    assert len(pool._begun) == 1  # noqa: SLF001 - a thread that has nothing to do is not seen otherwise
 
 
 def test_no_work_waits_behind_a_busy_thread_while_another_may_be_begun() -> None:

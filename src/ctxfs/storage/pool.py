@@ -38,22 +38,26 @@ class Work(Generic[T]):
 
     def run(self) -> None:
         """Make the call in this thread, unless it was cancelled; what it raises is its outcome."""
+        self.call()
+        self.end()
+        del self  # an error's traceback holds this frame
+
+    def call(self) -> None:
+        """The first half of ``run``: nobody is told yet."""
         if self._decide(_RUN) == _CANCELLED:
-            self._end()  # an interrupt may have cut ``cancel``
             return
         try:
             self._value = self._func()
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever asks for the result
             self._error = error
         del self._func  # what it holds may be large
-        self._end()
         del self  # an error's traceback holds this frame
 
     def cancel(self) -> bool:
         """Prevent the call, and return True, unless a thread makes it already."""
         if self._decide(_CANCELLED) == _RUN:
             return False
-        self._end()
+        self.end()
         return True
 
     def cancelled(self) -> bool:
@@ -84,7 +88,8 @@ class Work(Generic[T]):
 
     def exception(self) -> BaseException | None:
         """Wait until it is done, and return what it raised. Raises ``CancelledError`` if it was cancelled."""
-        self.wait()
+        if not self._has_ended:
+            self.wait()
         if self.cancelled():
             raise CancelledError
         return self._error
@@ -94,7 +99,7 @@ class Work(Generic[T]):
 
         Raises ``CancelledError`` if it was cancelled, ``TimeoutError`` after ``timeout_s`` seconds (None: never).
         """
-        if not self.wait(timeout_s):
+        if not (self._has_ended or self.wait(timeout_s)):
             raise TimeoutError
         try:
             if (error := self.exception()) is not None:
@@ -108,7 +113,8 @@ class Work(Generic[T]):
         """Return what was decided first: ``setdefault`` asks and answers in one step."""
         return self._decided.setdefault("as", decision)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """The second half of ``run``: be done, and tell so. An interrupt may have cut a ``cancel`` before this."""
         self._has_ended = True
         with suppress(IndexError):  # each callback is taken once, here or by who adds it
             while self._callbacks:
@@ -171,8 +177,11 @@ def _serve(works: _Works, open_works: list[None]) -> None:
         if (profile := threading.getprofile()) is not None:
             sys.setprofile(profile)
     while (work := works.get()) is not None:
-        work.run()
+        work.call()
+        # It counts as free before it tells, which is short. Who is told may hand over the next work at once: another
+        # thread would be begun for it, and each work wakes all threads that wait, one after the other.
         open_works.pop()
+        work.end()
         _unended.pop(work, None)
         del work  # its result is not kept until there is more to do
     works.put(None)
