@@ -170,10 +170,10 @@ class ContextFileSystem:
 
         Raises ``SessionClosed`` if the session is not open, or is open read-only.
         """
+        if self._writer is not None:
+            return self._writer
         self._opened()
-        if self._writer is None:
-            raise SessionClosed(f"session {self._session_id} is open for reading only")
-        return self._writer
+        raise SessionClosed(f"session {self._session_id} is open for reading only")
 
     # Opening and closing ---------------------------------------------------------------------------------------------
 

@@ -265,7 +265,8 @@ class JournalWriter(JournalReader):
         self._queue += own
         try:
             async with self._turn:
-                await self._settle()
+                if self._begun is not None:
+                    await self._settle()
                 while not all(pending.done for pending in own):
                     batch, self._queue = _next_batch(self._queue, self.state.stored)
                     try:

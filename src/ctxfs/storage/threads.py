@@ -190,7 +190,7 @@ async def run_to_completion(func: Callable[[], T], *, waits: bool = False) -> T:
         if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
             # Nothing cancels a running thread here.
             return await to_thread.run_sync(func, limiter=_limiter(waits=waits))
-    return _result(*await _ended_thread(func, threads=_number(waits=waits)))
+    return _result(*await _ended_thread(func, threads=WAITING_THREADS if waits else WORKING_THREADS))
 
 
 async def run_in_steps(func: Callable[[], T]) -> T:
@@ -221,7 +221,7 @@ async def result_of(func: Callable[[], T], *, waits: bool = False) -> T:
         return _in_place(func)
     if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
         return await to_thread.run_sync(func, limiter=_limiter(waits=waits))
-    work, cancelled = await _ended_thread(func, threads=_number(waits=waits))
+    work, cancelled = await _ended_thread(func, threads=WAITING_THREADS if waits else WORKING_THREADS)
     if isinstance(cancelled, KeyboardInterrupt | SystemExit):
         raise cancelled
     if cancelled is not None and (task := asyncio.current_task()) is not None:
@@ -426,11 +426,6 @@ def _with_variables(func: Callable[[], T]) -> Callable[[], T]:
     return partial(context.run, func)
 
 
-def _number(*, waits: bool) -> int:
-    """How many threads there may be for such work, on asyncio."""
-    return WAITING_THREADS if waits else WORKING_THREADS
-
-
 @cache
 def _threads(_process: int, most: int) -> Pool:
     """Threads of this process: a forked one does not have those of its parent."""
@@ -518,7 +513,7 @@ def _waker(work: "Work[Any] | asyncio.Future[Any]", loop: asyncio.AbstractEventL
     return waker
 
 
-def _wake(waiter: "asyncio.Future[None]") -> None:
+def _wake(waiter: "asyncio.Future[None]", _: "asyncio.Future[Any] | None" = None) -> None:
     if not waiter.done():
         waiter.set_result(None)
 
@@ -531,11 +526,7 @@ async def _ended(waits_for: "Sequence[asyncio.Future[Any]]") -> None:
     """
     loop = waits_for[0].get_loop()
     waiter = loop.create_future()
-
-    def wake(_: "asyncio.Future[Any]") -> None:
-        if not waiter.done():
-            waiter.set_result(None)
-
+    wake = partial(_wake, waiter)
     for one in waits_for:
         one.add_done_callback(wake)
     timer = loop.call_later(ASK_S, _wake, waiter)
