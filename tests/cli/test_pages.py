@@ -68,6 +68,11 @@ def test_the_help_fits_80_columns(command: str) -> None:
     assert [line for line in shown.splitlines() if len(line) > 80] == []
 
 
+@pytest.mark.parametrize("command", [*COMMANDS, *SUBCOMMANDS])
+def test_the_help_has_no_types_of_python(command: str) -> None:
+    assert re.findall(r"<[^|>]*>", ctxfs(*command.split(), "--help")) == []
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("root")

@@ -71,7 +71,9 @@ def ctxfs(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
         (("grep", "s", "line", "--item", "mgs_001"), "did you mean 'msg_001'? list the items (`ctxfs ls s`)"),
         (("show", "last", "msg_001"), "unexpected msg_001: `ctxfs cat last ITEM` prints an item, and `ctxfs explain"),
         (("ls", "s", "msg_001"), "unexpected msg_001: `ctxfs cat s ITEM` prints an item"),
-        (("cat", "s", "msg_001", "1:2", "x"), "got unexpected extra argument"),
+        (("cat", "s", "msg_001", "1:2", "x"), "unexpected 1:2 x: `ctxfs cat` takes SESSION ITEM"),
+        (("doctor", "x"), "unexpected x: `ctxfs doctor` takes options only: see `ctxfs doctor --help`"),
+        (("mcp", "serve"), "no such command 'mcp serve': use `ctxfs mcp SESSION`"),
         (("doctor", "--store", "bad"), "use one of file://, s3://"),
         (("doctor", "--store", "ftp://host"), "use one of file://, s3://"),
         (("explain", str(Path(__file__).parent)), "is a folder: name one file in it"),
@@ -107,6 +109,18 @@ def test_wrong_use_says_what_to_do(ctxfs: Run, arguments: tuple[str, ...], said:
 def test_a_command_that_is_gone_is_answered_with_one_that_is_there() -> None:
     assert not REPLACED.keys() & COMMANDS.keys()
     assert {new.split()[0] for new in REPLACED.values()} <= COMMANDS.keys()
+
+
+@pytest.mark.parametrize("answer", ["", "n\n"])
+def test_a_question_that_is_not_agreed_to_has_its_own_line(
+    ctxfs: Run, answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    code, _, err = ctxfs("forget", "s")
+    assert code == 1
+    question, said = err.splitlines()
+    assert question.startswith("Remove 1 session")
+    assert said == "ctxfs: nothing was done"
 
 
 class Terminal(io.StringIO):

@@ -13,7 +13,7 @@ import pytest
 
 from ctxfs.errors import ConfigError, UnsupportedCacheTtl
 from ctxfs.lab import PriceOptions, Report, replay_files
-from ctxfs.lab.recordings.discover import default_folders, recordings_in
+from ctxfs.lab.recordings.discover import default_places, recordings_in
 from ctxfs.lab.recordings.recording import Message, ModelCall, Recording, Role
 from ctxfs.lab.replay.answer import answer, check
 from ctxfs.lab.replay.baselines import AsRecorded, Window
@@ -264,17 +264,22 @@ def test_a_copied_beginning_is_paid_once(tmp_path: Path) -> None:
 
 
 def test_folders_are_found_where_the_agents_put_them(tmp_path: Path) -> None:
-    assert default_folders(tmp_path, {}) == ()
+    assert default_places(tmp_path, {}) == ()
     claude, codex_home = tmp_path / ".claude" / "projects", tmp_path / "elsewhere" / "sessions"
     claude.mkdir(parents=True)
     codex_home.mkdir(parents=True)
-    assert default_folders(tmp_path, {}) == (claude,)
-    assert default_folders(tmp_path, {"CODEX_HOME": str(tmp_path / "elsewhere")}) == (claude, codex_home)
+    assert default_places(tmp_path, {}) == (claude,)
+    assert default_places(tmp_path, {"CODEX_HOME": str(tmp_path / "elsewhere")}) == (claude, codex_home)
     others = [tmp_path / ".gemini" / "tmp", tmp_path / ".copilot" / "session-state", tmp_path / ".pi/agent/sessions"]
     for folder in others:
         folder.mkdir(parents=True)
-    assert default_folders(tmp_path, {}) == (claude, *others)
-    assert default_folders(tmp_path, {"PI_CODING_AGENT_DIR": str(tmp_path)}) == (claude, *others[:2])
+    assert default_places(tmp_path, {}) == (claude, *others)
+    assert default_places(tmp_path, {"PI_CODING_AGENT_DIR": str(tmp_path)}) == (claude, *others[:2])
+    database = tmp_path / "data" / "opencode" / "opencode.db"
+    database.parent.mkdir(parents=True)
+    assert default_places(tmp_path, {"XDG_DATA_HOME": str(tmp_path / "data")}) == (claude, *others)
+    database.touch()
+    assert default_places(tmp_path, {"XDG_DATA_HOME": str(tmp_path / "data")}) == (claude, *others, database)
 
 
 def test_a_folder_is_searched_to_its_depth_and_no_file_is_taken_twice(tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ _LEAST_COLUMNS = 38
 """The least that help takes: below it, words are broken."""
 _NARROW_COLUMNS = 60
 """On a terminal that is narrower, there is no room for long names of options beside what they mean."""
+_TYPE = re.compile(r" <[^|>]*>$")
+"""The type that newer versions of typer write after an argument, such as <list[str]>; a choice has its values there."""
 _OF_COMMANDS = ("--root", "--store", "--json")
 _UsageError: Any = typer.BadParameter.__mro__[1]  # newer versions of typer have a click of their own
 
@@ -70,7 +72,8 @@ class _HelpFormatter(_Formatter):  # type: ignore[misc]
 
     def write_dl(self, rows: Any, col_max: int = 30, col_spacing: int = 2) -> None:
         """Write names, and what they mean; see ``click.HelpFormatter.write_dl``."""
-        super().write_dl(rows, min(col_max, self._names_columns), col_spacing)
+        shown = [(_TYPE.sub("", name), meaning) for name, meaning in rows]
+        super().write_dl(shown, min(col_max, self._names_columns), col_spacing)
 
 
 def _help(command: Any, context: Any, stream: TextIO) -> str:
@@ -167,8 +170,9 @@ class _Group(TyperGroup):
         both = " ".join(args[:2])
         if both in SUBCOMMANDS:
             args = [both, *args[2:]]
-        if args[0] in REPLACED:
-            ctx.fail(f"no such command '{args[0]}': use `ctxfs {REPLACED[args[0]]}`")
+        for word in (both, args[0]):
+            if word in REPLACED:
+                ctx.fail(f"no such command '{word}': use `ctxfs {REPLACED[word]}`")
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
@@ -336,9 +340,12 @@ def _usage(error: Any, given: Sequence[str]) -> str:
         message = f"no such option: {error.option_name}{_option_meant(error) or _program_meant(error, given)}"
     session = _session_given(error)
     extra = _EXTRA.fullmatch(message)
-    if extra is not None and session != "SESSION" and error.ctx.command.name in _LISTING:
-        message = f"unexpected {extra[1]}: `ctxfs cat {session} ITEM` prints an item"
-        message += f", and `ctxfs explain {session} ITEM` says why it left or stays"
+    if extra is not None:
+        takes = " ".join(param.metavar for param in error.ctx.command.params if param.param_type_name == "argument")
+        message = f"unexpected {extra[1]}: `{error.ctx.command_path}` takes {takes or 'options only'}"
+        if session != "SESSION" and error.ctx.command.name in _LISTING:
+            message = f"unexpected {extra[1]}: `ctxfs cat {session} ITEM` prints an item"
+            message += f", and `ctxfs explain {session} ITEM` says why it left or stays"
     if kind == "MissingParameter" and argument is not None:
         argument = argument.split()[-1]  # of "[SESSION] PATTERN"
         where = f": {_WHERE[argument].replace('SESSION', session)}" if argument in _WHERE else ""

@@ -252,10 +252,11 @@ SUBCOMMANDS: Mapping[str, Command] = {
 REPLACED: Mapping[str, str] = {
     "claude-code": "mcp --claude-code",
     "history": "explain",
+    "mcp serve": "mcp SESSION",
     "pull": "copy",
     "push": "copy",
     "rm": "forget",
     "tune": "replay --tune",
     "verify": "check",
 }
-"""The command that does the work of one that is gone."""
+"""The command that does the work of one that is gone, or that people expect."""

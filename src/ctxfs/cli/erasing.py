@@ -9,7 +9,7 @@ import typer
 from ctxfs.cli.columns import print_columns
 from ctxfs.cli.completion import known_items
 from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, Unasked
-from ctxfs.cli.output import print_json, print_line
+from ctxfs.cli.output import confirm, print_json, print_line
 from ctxfs.cli.session import (
     find_item_ids,
     find_session,
@@ -66,7 +66,7 @@ def erase(
     if not dry_run:
         if not yes:
             some = "this content" if len(plan.items) == 1 else f"these {len(plan.items):,} contents"
-            typer.confirm(f"Erase {some} for good?", abort=True, err=True)
+            confirm(f"Erase {some} for good?")
         work = partial(erase_contents, session_id, items, root_path=stores, by="ctxfs erase", reason=reason)
         plan = anyio.run(work)
     if as_json:

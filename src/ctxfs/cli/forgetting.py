@@ -13,7 +13,7 @@ from ctxfs.cli.amounts import size_bytes, span_s
 from ctxfs.cli.columns import print_columns
 from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.options import AsJson, DryRun, Root, StoreUrl, Unasked
-from ctxfs.cli.output import print_json, print_line, session_names
+from ctxfs.cli.output import confirm, print_json, print_line, session_names
 from ctxfs.cli.session import find_sessions, require_whole_sessions, sessions_at, stores_of
 from ctxfs.errors import ConfigError, SessionLocked
 from ctxfs.eviction.placeholder.lines import plural
@@ -119,9 +119,7 @@ def _forgotten(plan: ForgetPlan, stores: SessionStores, *, asks: bool) -> Forgot
     if asks:
         count = len(plan.forgotten)
         them = "it" if count == 1 else "them"
-        typer.confirm(
-            f"Remove {plural(count, 'session')} under {stores.url} and everything in {them}?", abort=True, err=True
-        )
+        confirm(f"Remove {plural(count, 'session')} under {stores.url} and everything in {them}?")
     return anyio.run(partial(carry_out, plan, root_path=stores, by="ctxfs forget"))
 
 

@@ -21,7 +21,7 @@ from ctxfs.adapters.serve.clients import (
     wrappable,
 )
 from ctxfs.cli.options import DryRun, Unasked
-from ctxfs.cli.output import print_line
+from ctxfs.cli.output import confirm, print_line
 from ctxfs.errors import ConfigError
 from ctxfs.session.content.visible import visible_text as for_terminal
 
@@ -152,7 +152,7 @@ def _agreed(path: Path, before: str, after: str, *, dry_run: bool, yes: bool) ->
     if dry_run:
         return False
     if not yes:
-        typer.confirm(f"Change {path}?", abort=True, err=True)
+        confirm(f"Change {path}?")
     return True
 
 

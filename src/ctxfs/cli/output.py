@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -30,6 +31,19 @@ ALL_COLUMNS = 80
 _WHOLE_SESSION, _WHOLE_ITEM = 30, 16
 """Ids of up to so many characters are never shortened: those that ctxfs makes for a session, and for an item."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def confirm(question: str) -> None:
+    """Ask on stderr; what is printed next begins a line. Raises ``typer.Abort`` for a no, and where nobody answers."""
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        sys.stderr.write("\n")
+        raise
+    if not sys.stdin.isatty():  # nobody has seen the answer's line feed
+        sys.stderr.write("\n")
+    if not agreed:
+        raise typer.Abort
 
 
 def write_private(path: Path, text: str, *, new: bool = False) -> None:

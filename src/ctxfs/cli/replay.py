@@ -15,7 +15,7 @@ from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import AsJson
 from ctxfs.cli.output import on_terminal, text_columns, write_private
 from ctxfs.errors import ConfigError
-from ctxfs.lab.recordings.discover import default_folders, recordings_in
+from ctxfs.lab.recordings.discover import default_places, recordings_in
 from ctxfs.lab.replay import lab
 from ctxfs.lab.replay.answer import render_text
 from ctxfs.lab.replay.cost import Cached
@@ -99,8 +99,8 @@ def replay(
     """Show what recorded sessions cost, and would with ctxfs.
 
     They are replayed without a model. One sentence says what was paid and what it would have been, and a table says who
-    gains and who does not. Without PATH, the sessions that Claude Code, Codex, Gemini CLI, Copilot CLI and pi recorded
-    on this machine are replayed.
+    gains and who does not. Without PATH, the sessions that Claude Code, Codex, Gemini CLI, Copilot CLI, pi and
+    opencode recorded on this machine are replayed.
     """
     if tune and (policy or policies or html is not None or markdown or cached != "prefix"):
         raise ConfigError(
@@ -147,12 +147,12 @@ def _found(paths: Sequence[Path] | None) -> tuple[Path, ...]:
     Raises:
         ConfigError: there are none.
     """
-    folders = tuple(paths) if paths else default_folders()
-    if not folders:
+    places = tuple(paths) if paths else default_places()
+    if not places:
         raise ConfigError(
-            "no sessions of Claude Code, Codex, Gemini CLI, Copilot CLI or pi in their folders: name files"
+            "Claude Code, Codex, Gemini CLI, Copilot CLI, pi and opencode keep no sessions on this machine: name files"
         )
-    return recordings_in(folders)
+    return recordings_in(places)
 
 
 def _report_skipped(skipped: Sequence[Skipped], left_out: Sequence[Path] = ()) -> None:

@@ -12,22 +12,25 @@ _SUFFIXES: Final = (".jsonl", ".json", ".eval", ".db")
 """The names of recordings; only these are looked at in a folder."""
 
 
-def default_folders(home: Path | None = None, environment: Mapping[str, str] | None = None) -> tuple[Path, ...]:
-    """The folders that are there, in which agents keep their sessions; ``home`` None: the user's.
+def default_places(home: Path | None = None, environment: Mapping[str, str] | None = None) -> tuple[Path, ...]:
+    """The folders and the database that are there, in which agents keep their sessions; ``home`` None: the user's.
 
-    Those of Claude Code, Codex, Gemini CLI, Copilot CLI and pi. The first two and pi's may have been moved, which
-    ``CLAUDE_CONFIG_DIR``, ``CODEX_HOME`` and ``PI_CODING_AGENT_DIR`` of ``environment`` say (None: the process's).
+    Those of Claude Code, Codex, Gemini CLI, Copilot CLI, pi and opencode. Some may have been moved, which
+    ``CLAUDE_CONFIG_DIR``, ``CODEX_HOME``, ``PI_CODING_AGENT_DIR`` and ``XDG_DATA_HOME`` of ``environment`` say (None:
+    the process's).
     """
     home = home or Path.home()
     environment = os.environ if environment is None else environment
-    folders = (
+    places = (
         Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "projects",
         Path(environment.get("CODEX_HOME") or home / ".codex") / "sessions",
         home / ".gemini" / "tmp",
         home / ".copilot" / "session-state",
         Path(environment.get("PI_CODING_AGENT_DIR") or home / ".pi" / "agent") / "sessions",
+        # The database alone: beside it are thousands of files that older versions wrote, and that it has taken over.
+        Path(environment.get("XDG_DATA_HOME") or home / ".local" / "share") / "opencode" / "opencode.db",
     )
-    return tuple(folder for folder in folders if folder.is_dir())
+    return tuple(place for place in places if place.exists())
 
 
 def recordings_in(paths: Sequence[Path]) -> tuple[Path, ...]:

@@ -41,6 +41,8 @@ _NARROW_COLUMNS: Final = 100
 _PROJECTS_SHOWN: Final = 12
 _FIGURES_COLUMNS: Final = 44
 """What the columns of figures beside a group's name take, with their gaps."""
+_LEAST_NAME_COLUMNS: Final = 16
+"""Where less is left for the name, the figures stand below it."""
 
 
 class Spending:
@@ -172,7 +174,7 @@ def _checked(report: Report, width: int) -> str:
         )
     if not rows:
         return ""
-    table = _table(("check", "prompts", "in all", "each", "sessions", ""), rows)
+    table = _table(("check", "prompts", "in all", "each", "sessions", ""), rows, width)
     return f"{_wrapped(f'{_CHECK_LEGEND}{_unchecked(report)}', width)}\n\n{table}"
 
 
@@ -207,7 +209,7 @@ def render_text(report: Report, *, width: int = 80) -> str:
         columns = ("policy", "cost", "worst", "read", "missed", "output", "$", "back")
         usd = [Spending("", report.sessions, place).usd_with for place in range(len(report.policies))]
         parts += [
-            _table(columns, (_policy_row(p, paid, width) for p, paid in zip(report.policies, usd, strict=True))),
+            _table(columns, (_policy_row(p, paid, width) for p, paid in zip(report.policies, usd, strict=True)), width),
             _wrapped(_LEGEND, width),
         ]
         parts += [_wrapped(why, width) for why in (*cheaper(report), _without_misses(report))]
@@ -227,12 +229,18 @@ def _spending_table(report: Report, width: int) -> str:
         rows += [_spending_row(group, width) for group in projects[:_PROJECTS_SHOWN]]
     if len(projects) > _PROJECTS_SHOWN:
         rows.append(_heading(f"{len(projects) - _PROJECTS_SHOWN:,} more: --json, --html"))
-    return _table(("agent", "sessions", paid, f"with {name}"[:12], ""), rows)
+    return _table(("agent", "sessions", paid, f"with {name}"[:12], ""), rows, width)
 
 
 def _spending_row(group: Spending, width: int) -> tuple[str, ...]:
     usd = (figures.usd(group.usd), figures.usd(group.usd_with))
-    return (_tail(group.name, width - _FIGURES_COLUMNS), f"{group.sessions:,}", *usd, group.gain)
+    beside = width - _FIGURES_COLUMNS
+    return (
+        _tail(group.name, width if beside < _LEAST_NAME_COLUMNS else beside),
+        f"{group.sessions:,}",
+        *usd,
+        group.gain,
+    )
 
 
 def _heading(text: str) -> tuple[str, ...]:
@@ -296,17 +304,32 @@ def _tail(text: str, width: int) -> str:
     return text if len(text) <= width else f"…{text[1 - width :]}"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns of equal width; all but the first hold numbers. A line break in a first cell begins another line."""
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> str:
+    """Columns of equal width; all but the first hold numbers. A line break in a first cell begins another line.
+
+    Where they do not fit, the figures of a row stand below its name, each with the name of its column.
+    """
     listed = [tuple(head), *(tuple(row) for row in rows)]
     widths = [max(len(line) for row in listed for line in row[k].split("\n")) for k in range(len(head))]
+    total = sum(widths) + 2 * len(widths) - 2
+    if total > width:
+        return "\n".join(_below_its_name(head, row, width) for row in listed[1:])
     lines = []
     for row in listed:
         *above, last = row[0].split("\n")
         lines += above
         cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join([last.ljust(widths[0]), *cells]).rstrip())
-    return "\n".join([lines[0], "-" * (sum(widths) + 2 * len(widths) - 2), *lines[1:]])
+    return "\n".join([lines[0], "-" * total, *lines[1:]])
+
+
+def _below_its_name(head: Sequence[str], row: Sequence[str], width: int) -> str:
+    cells = [f"{name} {cell}".strip() for name, cell in zip(head[1:], row[1:], strict=True) if cell]
+    name = _wrapped(row[0].replace("\n  ", ""), width)
+    if not cells:
+        return name
+    below = textwrap.fill(", ".join(cells), width, initial_indent="  ", subsequent_indent="  ")
+    return f"{name}\n{below}"
 
 
 def _wrapped(text: str, width: int) -> str:
