@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -82,6 +83,19 @@ def test_what_is_listed_is_summed_up(ctxfs: Run) -> None:
     assert out.splitlines()[0].split() == ["session", "changed", "size", "tokens", "cost", "calls", "items", "stored"]
     assert out.splitlines()[-1].startswith("3 sessions: ")
     assert "none of the 3 sessions" in ctxfs("sessions", "--model", "other")[2]
+
+
+def test_what_was_paid_once_is_summed_up_once(ctxfs: Run, root: Path, tmp_path: Path) -> None:
+    paid = ctxfs("sessions")[1].splitlines()[-1].rpartition(", ")[2]
+    assert re.fullmatch(r"\$\d+\.\d\d paid", paid)
+    assert ctxfs("fork", "large", "--as", "fork")[0] == 0
+    archive = tmp_path.parent / f"{tmp_path.name}.ctxfs"
+    assert ctxfs("export", "middle", str(archive))[0] == 0
+    assert ctxfs("import", str(archive), "--as", "imported")[0] == 0
+    last = ctxfs("sessions")[1].splitlines()[-1]
+    assert last.endswith(f", {paid} (calls that a fork or an import has from another session count once)")
+    assert ctxfs("forget", "large", "middle", "--yes")[0] == 0
+    assert ctxfs("sessions")[1].splitlines()[-1].endswith(f", {paid}"), "the copies hold all of it now"
 
 
 def test_what_is_forgotten_is_listed_before_what_is_kept(ctxfs: Run) -> None:

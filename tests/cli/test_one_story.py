@@ -19,6 +19,8 @@ from ctxfs.view.session_page import SessionPage
 from ctxfs.view.sources import OpenSession
 
 RESULTS = 6
+TOOLS = 700
+"""The tokens of the definitions of tools, in each request."""
 Command = Callable[..., str]
 
 
@@ -28,6 +30,7 @@ async def filled(root: Path, window: int) -> None:
     async with Context(
         "s", root_path=root, keep_recent={"log": 1}, window=limits, pricing=None, counter=CharsCounter()
     ) as context:
+        context.overhead_tokens = TOOLS
         await context.add(UserMessage("go"))
         for n in range(RESULTS):
             await context.messages()
@@ -68,6 +71,21 @@ def test_evictions_are_told_alike(ctxfs: Command, tmp_path: Path, window: int) -
     assert listed["saved_tokens"] == round(explained["net"]) == round(page.effect.net)
     assert listed["too_long_from"] == explained["too_long_from"] == page.effect.too_long_from
     assert page.unevicted.too_long_from == page.effect.too_long_from
+
+
+def test_sizes_are_told_alike(ctxfs: Command, tmp_path: Path) -> None:
+    anyio.run(filled, tmp_path, 100_000)
+    explained = json.loads(ctxfs("explain", "s", "--json"))
+    (listed,) = json.loads(ctxfs("sessions", "--json"))
+    page = anyio.run(page_of, tmp_path)
+    assert explained["context_tokens"] == listed["context_tokens"]
+    assert explained["request_tokens"] == page.tokens == listed["context_tokens"] + TOOLS
+    assert explained["content_tokens"] == listed["content_tokens"] == page.unevicted_tokens
+    said = ctxfs("explain", "s")
+    assert f"(with tools, a request has {page.tokens:,})" in said
+    assert f", {page.tokens / (page.window_tokens or 0):.0%} of the" in said
+    assert f"without ctxfs, the context would hold {page.unevicted_tokens:,}" in said
+    assert f"without ctxfs, it would hold {page.unevicted_tokens:,}" in ctxfs("ls", "s")
 
 
 def test_each_eviction_counts_once(ctxfs: Command, tmp_path: Path) -> None:

@@ -142,7 +142,11 @@ def test_the_demos_figures_are_those_of_its_session(told: dict[str, Any], inside
     assert told["calls"][-1]["tokens"] == sum(item["tokens"] for item in items)
     read_back = [item for item in items if item["tool_name"] == "Read"]
     assert len(read_back) == told["effect"]["read_backs"] == 1
-    assert told["calls"][-1]["tokens_without"] == sum(i["content_tokens"] for i in items if i not in read_back)
+    without = told["calls"][-1]["tokens_without"]
+    assert without == sum(i["content_tokens"] for i in items if i not in read_back)
+    assert (
+        f"without ctxfs, it would hold {without:,}" in inside("ls", told["session_id"], "--root", told["root"]).stdout
+    )
     left = {gone["item_id"]: gone for call in told["calls"] for gone in call["left"]}
     assert set(left) == {item["item_id"] for item in items if item["place"] == "file"}
     assert all(Path(gone["path"]).is_file() for gone in left.values())

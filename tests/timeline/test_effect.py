@@ -90,3 +90,16 @@ def test_numbers_of_another_version_are_refused_as_such() -> None:
     assert recorded_parameters(EvictionSet()) is None
     with pytest.raises(ConfigError, match="another version of ctxfs recorded this session"):
         recorded_parameters(EvictionSet(parameters={"horizon": 3}))
+
+
+def test_a_request_has_what_the_last_counted_one_had_beside_its_messages() -> None:
+    def call(number: int, tokens: int, counted: int) -> Call:
+        bill = CallMade(number=number, usage=Usage(), model="m", counted_tokens=counted)
+        return Call(number=number, end=0, tokens=tokens, bill=bill)
+
+    assert Account().request_tokens(40) == 40
+    assert Account(requests=(Call(number=1, end=0, tokens=10), call(2, 10, 0))).request_tokens(40) == 40
+    counted = Account(requests=(call(1, 10, 90), call(2, 20, 25), call(3, 30, 0)))
+    assert counted.request_tokens(40) == 45
+    assert counted.request_tokens(0) == 25, "somebody else owns the messages"
+    assert Account(requests=(call(1, 30, 25),)).request_tokens(40) == 40

@@ -33,6 +33,7 @@ from ctxfs.errors import OutcomeUnknown, StorageError, Unrecorded
 from ctxfs.eviction.events import Evicted, OffloadFailed, RecordFailed
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.eviction.preview import PREVIEWED
+from ctxfs.messages.items import unevicted_tokens
 from ctxfs.messages.messages import ToolCall
 from ctxfs.session.content.visible import visible_text as for_terminal
 from ctxfs.session.paid import Paid
@@ -198,7 +199,7 @@ def _take(run: _Run, event: AgentEvent, agent: Agent) -> bool:
             run.failures.append(str(event.error))
             return False
         case UsageReported():
-            without = sum(i.content_tokens for i in agent.context.items if i.source is None)
+            without = unevicted_tokens(agent.context.items)
             number = len(run.calls) + 1
             call = Call(number=number, tokens=event.context_tokens, without=without, left=tuple(run.pending))
             run.calls.append(call)

@@ -282,6 +282,8 @@ def _as_dict(explained: Explanation) -> dict[str, Any]:
         "model": explained.model,
         "replies": explained.replies,
         "context_tokens": explained.context_tokens,
+        "content_tokens": explained.content_tokens,
+        "request_tokens": explained.request_tokens,
         "window_tokens": explained.window_tokens,
         "items": [asdict(item) for item in explained.items],
         "next": [
@@ -347,20 +349,26 @@ def _summary(explained: Explanation) -> list[str]:
     now = "the last request" if is_elsewhere else "now"
     full = ""
     if explained.window_tokens is not None:
-        share = explained.context_tokens / explained.window_tokens
+        share = explained.request_tokens / explained.window_tokens
         said = "under 1%" if 0 < share < 0.01 else f"{share:.0%}"
         full = f", {said} of the {explained.window_tokens:,} that fit its window"
+    beside = ""
+    if explained.request_tokens > explained.context_tokens:
+        beside = f" (with tools, a request has {explained.request_tokens:,})"
     lines.append(
-        f"{now}: {explained.context_tokens:,} tokens of messages as ctxfs counts them, after {replies}{full}; "
+        f"{now}: {explained.context_tokens:,} tokens of messages as ctxfs counts them{beside}, after {replies}{full}; "
         f"evicted next: {goes_next}"
     )
     if did.evictions:
+        without = ""
+        if explained.content_tokens:
+            without = f" (without ctxfs, the context would hold {explained.content_tokens:,})"
         if did.read_backs is None:
             reading_back = f"without read-backs, which are {READ_BACKS_ELSEWHERE}"
         else:
             reading_back = f"{did.reading_back:,.0f} on {plural(did.read_backs, 'read-back')}"
         lines.append(
-            f"{plural(did.evictions, 'eviction')} freed {did.tokens_freed:,} tokens: about the price of "
+            f"{plural(did.evictions, 'eviction')} freed {did.tokens_freed:,} tokens{without}: about the price of "
             f"{did.saved:,.0f} uncached input tokens saved since, {did.rewriting:,.0f} spent on rewriting, "
             f"{reading_back}; net {did.net:,.0f}{_dollars(did.net_usd)}"
         )

@@ -36,7 +36,7 @@ from ctxfs.cli.session import (
 from ctxfs.cli.shown import preview
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
-from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.items import ContextItem, ItemType, unevicted_tokens
 from ctxfs.messages.messages import AssistantMessage, ToolMessage
 from ctxfs.messages.names import path_of
 from ctxfs.session.entries import Entry, Place, entries
@@ -151,11 +151,12 @@ async def _ls(root: SessionsAt, session: str, chosen: _Chosen, as_json: bool) ->
         print_line(fs.base, style="bold")
         print_columns(shown, rows, right=("tokens", "of"), dim=[entry.place != "context" for entry in found])
         now = sum(entry.tokens for entry in every)
-        without = sum(entry.content_tokens or 0 for entry in every)
         if fs.state.is_elsewhere:
+            without = sum(entry.content_tokens or 0 for entry in every)
             print_line(f"the messages are not stored here: {now:,} tokens replace {without:,} tokens of them")
         else:
-            print_line(f"the context holds {now:,} tokens; with everything in it, it would hold {without:,}")
+            without = unevicted_tokens(fs.state.items.values())
+            print_line(f"the context holds {now:,} tokens; without ctxfs, it would hold {without:,}")
         for line in fs.recovery.damage_lines:
             print_line(line, style="red")
 

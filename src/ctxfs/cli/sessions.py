@@ -15,7 +15,7 @@ from ctxfs.cli.output import on_terminal, print_json, print_line, session_names,
 from ctxfs.cli.session import sessions_at, stores_of
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.session.listing.selection import Selection, SortKey
-from ctxfs.session.listing.summary import SessionSummary
+from ctxfs.session.listing.summary import SessionSummary, paid_usd
 from ctxfs.storage.sessions import SessionStores, has_writer
 from ctxfs.text import figures
 
@@ -103,11 +103,14 @@ def _print(stores: SessionStores, found: Sequence[SessionSummary], names: Mappin
     amounts, counts = ("size", "tokens", "cost", "saved"), ("calls", "items", "stored")
     columns = ["session", "state", "changed", *amounts, "first question", *counts]
     print_columns(columns, rows, right=(*amounts, *counts))
-    costs = [session.cost_usd for session in found if session.cost_usd is not None and session.calls]
+    costs = sum(session.cost_usd or 0.0 for session in found)
+    paid = paid_usd(found)
     context = sum(session.context_tokens for session in found)
     size = sum(session.disk_bytes for session in found)
     some = plural(len(found), "session")
-    dollars = f", {figures.usd(sum(costs))}" if costs else ""
+    dollars = f", {figures.usd(paid)} paid" if any(session.calls for session in found) and paid else ""
+    if figures.usd(min(paid, costs)) != figures.usd(costs):
+        dollars += " (calls that a fork or an import has from another session count once)"
     print_line(f"{some}: {figures.size(size)} on disk, {context:,} tokens in context{dollars}")
     if any(session.too_long_from is not None for session in found):
         print_line("all from N: without ctxfs, the context would not have fitted its window from call N on")

@@ -4,6 +4,7 @@ Follows "Context FileSystem 上下文卸载功能" for the item types and the fi
 """
 
 import reprlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -164,3 +165,8 @@ def _message_in(message: Message, path: str | None, content: Content) -> Message
     if isinstance(message, ToolMessage):
         return replace(message, content=content, offloaded=path is not None, offload_path=path)
     return replace(message, content=content)
+
+
+def unevicted_tokens(items: Iterable[ContextItem]) -> int:
+    """What a context of these items would hold, had nothing left it: lines that were read back are in it already."""
+    return sum(item.content_tokens for item in items if item.source is None)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Self, cast
 
 from ctxfs.errors import ConfigError, ContentGone, StorageError, ToolError, UnknownItem
-from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.items import ContextItem, ItemType, unevicted_tokens
 from ctxfs.messages.models.known import known_model
 from ctxfs.messages.names import path_of
 from ctxfs.messages.readable import readable_text
@@ -41,7 +41,10 @@ class Newest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPage:
-    """The values that the page of a session shows."""
+    """The values that the page of a session shows.
+
+    ``tokens``: what a request would take now. ``unevicted_tokens``: what the messages would, had nothing left them.
+    """
 
     session_id: str
     question: str
@@ -50,6 +53,7 @@ class SessionPage:
     tab: str
     activity: Activity
     tokens: int
+    unevicted_tokens: int
     window_tokens: int | None
     price_steps: Sequence[int]
     is_running: bool
@@ -79,7 +83,8 @@ class SessionPage:
             version=opened.version,
             tab="timeline",
             activity=activity,
-            tokens=tokens or (activity.calls[-1].tokens if activity.calls else 0),
+            tokens=activity.account.request_tokens(tokens),
+            unevicted_tokens=unevicted_tokens(state.items.values()),
             window_tokens=window,
             price_steps=tuple(info.prices.steps) if info is not None and info.prices is not None else (),
             is_running=opened.is_running,

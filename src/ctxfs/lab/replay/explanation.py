@@ -26,7 +26,7 @@ from ctxfs.eviction.offload_plan import Plan, Trim
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import PREVIEWED
 from ctxfs.messages.base import Usage
-from ctxfs.messages.items import ItemType
+from ctxfs.messages.items import ItemType, unevicted_tokens
 from ctxfs.messages.messages import AssistantMessage, ToolMessage
 from ctxfs.messages.models.prices import Prices
 from ctxfs.messages.names import ENVELOPE, NameAllocator, layout_of
@@ -129,10 +129,11 @@ class Explanation:
     """What there is to say about a session.
 
     ``model``: the one of the last call on the context; empty when no call was recorded. ``replies``: how often a model
-    has replied. ``context_tokens``: the context now. ``items``: the context in order, then what is only stored, the
-    arguments of calls that may be evicted, and what is archived. ``next``: what the session would evict if it
-    continued. ``rates``: what a cached token costs in all these figures. ``window_tokens``: the largest prompt that the
-    session can send; None: not known.
+    has replied. ``context_tokens``: the context now, and ``request_tokens`` with what a request has beside it, such as
+    the definitions of tools; ``content_tokens``: what the context would hold, had nothing left it. ``items``: the
+    context in order, then what is only stored, the arguments of calls that may be evicted, and what is archived.
+    ``next``: what the session would evict if it continued. ``rates``: what a cached token costs in all these figures.
+    ``window_tokens``: the largest prompt that the session can send; None: not known.
     """
 
     session_id: str
@@ -140,6 +141,8 @@ class Explanation:
     model: str
     replies: int
     context_tokens: int
+    request_tokens: int
+    content_tokens: int
     items: tuple[ExplainedItem, ...]
     next: Plan
     effect: Effect
@@ -186,6 +189,8 @@ async def explain(
         model=costs.model,
         replies=costs.replies,
         context_tokens=_context_tokens(held, costs),
+        request_tokens=costs.request_tokens(sum(entry.tokens for entry in held if entry.item is not None)),
+        content_tokens=unevicted_tokens(fs.state.items.values()),
         items=reasons.items(held),
         next=next_.plan,
         effect=effect(costs, rules, prices=prices),

@@ -23,7 +23,7 @@ from ctxfs.storage.threads import run_to_completion
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.version import __version__
 
-_MADE_BY = f"{__version__} 4"
+_MADE_BY = f"{__version__} 5"
 """Begins each stamp: what another version of ctxfs read, or before the last number was raised, is read again."""
 _OPENED_AT_ONCE = 16
 

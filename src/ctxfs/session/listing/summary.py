@@ -2,18 +2,18 @@
 
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from ctxfs.errors import ConfigError, ContentGone, CtxfsError
-from ctxfs.messages.items import ItemType
+from ctxfs.messages.items import ItemType, unevicted_tokens
 from ctxfs.messages.readable import TITLE_CHARS, readable_text, title_of
 from ctxfs.session.damaged import DamagedContent, detail_of
 from ctxfs.session.filesystem import ContextFileSystem, storage_of
 from ctxfs.session.paid import Paid
-from ctxfs.session.records import ItemAdded, Record
+from ctxfs.session.records import CallMade, ItemAdded, Record, WriterOpened
 from ctxfs.session.timeline.costs import account
 from ctxfs.session.timeline.effect import Effect, effect
 from ctxfs.storage.log_file import LOG_NAME
@@ -31,7 +31,7 @@ class SessionSummary:
 
     ``changed_at`` is in seconds since the epoch. ``error``: why it cannot be read, and nothing else is known then; else
     None. ``calls`` counts the calls of a model, ``items`` what the context holds: ``context_tokens`` now,
-    ``content_tokens`` with everything in it. Where a framework owns the history there are no items, and both are the
+    ``content_tokens`` had nothing left it. Where a framework owns the history there are no items, and both are the
     tokens of the last prompt that was billed. ``stored`` contents have ``stored_bytes``; ``disk_bytes`` is what all its
     files hold. ``cost_usd``: what the calls cost at list prices; None if those of a model are not known.
     ``saved_tokens``: what evictions saved, less what they cost, in uncached input tokens, and ``saved_usd`` the same in
@@ -40,6 +40,7 @@ class SessionSummary:
     ``title``: the beginning of the first question, on one line and not trusted; empty: none is recorded.
     ``shadow_runs`` counts requests that were compared with their original, ``shadow_differs`` those after which the
     model did something else.
+    ``paid_by_writer``: what the calls of each writer cost at list prices, in dollars; see ``paid_usd``.
     ``damages``: a line for each that was found; contents outside of the context were only checked to exist.
     """
 
@@ -63,6 +64,7 @@ class SessionSummary:
     title: str = ""
     shadow_runs: int = 0
     shadow_differs: int = 0
+    paid_by_writer: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def is_damaged(self) -> bool:
@@ -154,18 +156,19 @@ async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> Se
     eviction = fs.state.eviction
     records = await fs.history()
     did = await _effect(fs, records)
+    paid = Paid(None, ttl_s=0.0 if eviction is None else eviction.ttl_s)
     return SessionSummary(
         session_id=fs.session_id,
         changed_at=changed,
         calls=len(fs.state.calls),
         items=len(held),
         context_tokens=last_prompt + sum(item.token_count for item in held),
-        content_tokens=last_prompt + sum(item.content_tokens for item in held),
+        content_tokens=last_prompt + unevicted_tokens(held),
         stored=len(stored),
         stored_bytes=sum(content.size_bytes for content in stored),
         disk_bytes=disk_bytes,
         models=tuple(sorted({call.model for call in fs.state.calls if call.model})),
-        cost_usd=Paid(None, ttl_s=0.0 if eviction is None else eviction.ttl_s).usd(fs.state.calls),
+        cost_usd=paid.usd(fs.state.calls),
         saved_tokens=None if did is None else round(did.net),
         saved_usd=None if did is None else did.net_usd,
         too_long_from=None if did is None else did.too_long_from,
@@ -174,7 +177,33 @@ async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> Se
         title=(await first_question(fs, records) or Question("", "")).title,
         shadow_runs=len(fs.state.shadowed),
         shadow_differs=sum(one.differs for one in fs.state.shadowed),
+        paid_by_writer=_paid_by_writer(fs.session_id, records, paid),
     )
+
+
+def _paid_by_writer(session_id: str, records: Iterable[Record], paid: Paid) -> Mapping[str, float]:
+    """What the calls that each writer recorded cost; calls of unknown prices are left out."""
+    by_writer: dict[str, float] = {}
+    writer = session_id  # no writer was recorded before the first call
+    for record in records:
+        if isinstance(record, WriterOpened):
+            writer = f"{record.opened_at} {record.path}"
+        elif isinstance(record, CallMade):
+            by_writer[writer] = by_writer.get(writer, 0.0) + (paid.usd([record]) or 0.0)
+    return by_writer
+
+
+def paid_usd(summaries: Iterable[SessionSummary]) -> float:
+    """What the calls of these sessions cost at list prices, in dollars; what was paid once counts once.
+
+    A fork or an import begins with the calls of another session, and the writers that recorded them. A writer writes to
+    one session, so all its calls are in the one that has most of them.
+    """
+    most: dict[str, float] = {}
+    for summary in summaries:
+        for writer, usd in summary.paid_by_writer.items():
+            most[writer] = max(usd, most.get(writer, 0.0))
+    return sum(most.values())
 
 
 class Question(NamedTuple):

@@ -91,6 +91,17 @@ class Account:
         """The model of the last call on the context; empty: no call was billed."""
         return self.turns[-1].model if self.turns else ""
 
+    def request_tokens(self, context_tokens: int) -> int:
+        """What a request would take now, by our own count, with ``context_tokens`` of messages.
+
+        It has what the last request had beside its messages, such as the definitions of tools. Where a framework owns
+        the messages (0 tokens of them), it is the last request.
+        """
+        last = next((call for call in reversed(self.requests) if call.bill and call.bill.counted_tokens), None)
+        if last is None or last.bill is None:
+            return context_tokens
+        return (context_tokens or last.tokens) + max(0, last.bill.counted_tokens - last.tokens)
+
     def calls_since(self, departure: Departure) -> int:
         """The replies since then: so many calls did without its tokens."""
         return self.replies - departure.after_call
