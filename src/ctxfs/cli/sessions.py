@@ -125,7 +125,8 @@ def _print(stores: SessionStores, found: Sequence[SessionSummary], names: Mappin
             print_line(f"{session.session_id}: {session.error}", style="red")
         elif session.damages:
             print_line(
-                f"{session.session_id} has {len(session.damages)} damaged parts: `ctxfs ls` lists them", style="red"
+                f"{session.session_id} has {plural(len(session.damages), 'damaged part')}: `ctxfs ls` lists them",
+                style="red",
             )
 
 
