@@ -305,29 +305,6 @@ async def test_closing_an_agent_ends_its_query_and_the_calls_are_answered_when_t
     assert '"content": "ok"' in json.dumps(resumed.requests[0])  # the tool had ended after the close
 
 
-async def test_an_agent_that_closes_asks_its_model_no_more(tmp_path: Path) -> None:
-    redacting, go_on = anyio.Event(), anyio.Event()
-
-    async def redact(_: ToolCall, content: Content) -> Content:
-        redacting.set()
-        await go_on.wait()
-        return content
-
-    async def query() -> None:
-        with pytest.raises(SessionClosed):
-            await agent.query("first")
-
-    agent = agent_with(tmp_path, [[ToolCall("read_file", {"path": "a"})], "done"], redact=redact)
-    async with anyio.create_task_group() as group:
-        group.start_soon(query)
-        await redacting.wait()
-        group.start_soon(agent.close)  # it waits for what is being redacted
-        await anyio.wait_all_tasks_blocked()
-        go_on.set()
-    async with Context(agent.session_id, root_path=tmp_path) as left:
-        assert str(left.items[-1].message.content) == big("a")
-
-
 async def test_closing_an_agent_records_the_calls_that_have_ended(tmp_path: Path) -> None:
     waiting = Waiting()
 
