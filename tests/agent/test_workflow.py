@@ -23,7 +23,7 @@ from ctxfs.errors import (
     TurnLimitReached,
 )
 from ctxfs.eviction import Evicted, Offloaded
-from ctxfs.messages import Content, TextDelta, ToolCall
+from ctxfs.messages import TextDelta, ToolCall
 from ctxfs.messages.messages import ToolMessage, text_of
 from ctxfs.messages.names import Layout
 from ctxfs.testing import Cut, MessagesServer, ScriptedModel
