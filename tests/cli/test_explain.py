@@ -63,10 +63,10 @@ async def turn(context: Context, number: int, tool: str, content: str, arguments
     await context.messages()
 
 
-async def made(root: Path, **settings: Any) -> Context:
+async def made(root: Path | ContextFileSystem, **settings: Any) -> Context:
     """A session whose bash results are kept exactly, and which wrote a file; still to be closed."""
-    where = {} if "fs" in settings else {"root_path": root}
-    context = Context(keep_recent={"bash": 1}, **{"pricing": None, **where, **settings})
+    fs = root if isinstance(root, ContextFileSystem) else ContextFileSystem(root_path=root)
+    context = Context(fs, keep_recent={"bash": 1}, **{"pricing": None, **settings})
     await context.open()
     await context.add({"role": "user", "content": "do it"})
     await turn(context, 1, "Write", "ok", {"path": "a.py", "content": WORDS * 100})
@@ -413,7 +413,7 @@ def test_a_call_for_a_summary_is_on_the_bill_and_is_no_turn(explain: Explain, tm
 
     async def session() -> None:
         fs = ContextFileSystem(root_path=tmp_path, clock=lambda: now[0])
-        context = await made(tmp_path, pricing=pricing_on(lambda: now[0]), fs=fs)
+        context = await made(fs, pricing=pricing_on(lambda: now[0]))
         await fs.writer.record_call(Usage(input_tokens=5), "another-model", summary=True)
         await context.close()
 

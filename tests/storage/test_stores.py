@@ -241,7 +241,7 @@ def test_the_store_of_one_session_is_in_no_place_of_many() -> None:
         ContextFileSystem(store=MemorySessions("x"))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="leave out one"):
         ContextFileSystem(root_path="memory://x", store=MemorySessions("x").store("y"))
-    with pytest.raises(ConfigError, match="leave out session_id and root_path"):
+    with pytest.raises(ConfigError, match="leave out root_path"):
         Context(ContextFileSystem(root_path="memory://x"), root_path="memory://x")
 
 

@@ -1,8 +1,8 @@
 """A session that is looked at and changed has the lines of its journal decoded once."""
 
 import gc
-import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -188,7 +188,6 @@ async def test_a_journal_is_kept_only_for_who_goes_through_it(tmp_path: Path, mo
 
 def test_a_server_keeps_no_journal_for_the_life_of_its_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     anyio.run(_write, tmp_path)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     served: list[bytes] = []
 
     async def serve(*_: object, first: bytes) -> None:
@@ -196,5 +195,7 @@ def test_a_server_keeps_no_journal_for_the_life_of_its_client(tmp_path: Path, mo
         served.append(first)
 
     monkeypatch.setattr(mcp, "serve_stdio", serve)
-    assert run(["mcp", "s", "--root", str(tmp_path)]) == 0
+    with Path(os.devnull).open() as nobody:
+        monkeypatch.setattr(sys, "stdin", nobody)
+        assert run(["mcp", "s", "--root", str(tmp_path)]) == 0
     assert served == [b""]
