@@ -174,7 +174,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     text = collection_path.read_text()
     if chosen == "service":
         return None if SERVICES_TOO.search(text) else True
-    return True if "not service" in chosen and SERVICES_ALONE.search(text) else None
+    return True if chosen in ("not service", "not slow and not service") and SERVICES_ALONE.search(text) else None
 
 
 @pytest.hookimpl(trylast=True)

@@ -10,8 +10,13 @@ from ctxfs.errors.spelling import did_you_mean
 OTHER_NAMES: Mapping[str, str] = {
     "SelectiveCompactionPolicy": "from ctxfs.eviction import SelectiveCompaction",
     "EphemeralManager": "@tool(..., ephemeral=n), or Context(keep_recent={...}) in a loop of your own",
+    "Budget": "Window(window_tokens=..., reply_tokens=...) of ctxfs.eviction",
+    "Rule": "SelectiveCompaction(rules={ItemType.TOOL_RESULT: 5}), where a number says how many of the newest stay",
+    "RetryPolicy": "ChatAnthropic(max_retries=...)",
+    "quota": "await keep_quota(...) before the agent is opened",
 }
-"""Names of "Context FileSystem 上下文卸载功能" and of its other implementations, and what to write here instead."""
+"""Names that a facade does not have, and what to write instead: those of "Context FileSystem 上下文卸载功能" and of its
+other implementations, and those that were settings here before the first release."""
 
 
 def lazy(

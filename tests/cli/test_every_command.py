@@ -62,7 +62,6 @@ ARGUMENTS: Mapping[str, str] = {
     "copy": "last --to {bucket}",
     "doctor": "",
 }
-NO_JSON_HERE = {*WITHOUT_JSON, *ONCE}
 MESSAGES = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
 
 

@@ -1,6 +1,7 @@
 """The budget's arithmetic, and an estimate that real usage keeps honest."""
 
 from math import ceil
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -55,6 +56,8 @@ def test_marks_are_shares_of_what_the_reply_leaves() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"window_tokens": "AUTO"},
+        {"window_tokens": 1000.5},
         {"window_tokens": 1000, "reply_tokens": 1000},
         {"window_tokens": 1000, "reply_tokens": -1},
         {"window_tokens": 100_000, "high_water": 0.5, "low_water": 0.5},
@@ -62,9 +65,9 @@ def test_marks_are_shares_of_what_the_reply_leaves() -> None:
         {"window_tokens": 100_000, "low_water": 0},
     ],
 )
-def test_windows_without_room_are_refused(wrong: dict[str, float]) -> None:
+def test_windows_without_room_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        Window(**wrong)  # type: ignore[arg-type]
+        Window(**wrong)
 
 
 def test_before_the_first_call_the_estimate_is_cautious() -> None:

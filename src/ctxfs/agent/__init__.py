@@ -5,7 +5,7 @@ The names are imported when they are first used.
 
 from typing import TYPE_CHECKING
 
-from ctxfs.lazy import lazy
+from ctxfs.lazy import OTHER_NAMES, lazy
 
 if TYPE_CHECKING:
     from ctxfs.agent.agent import Agent
@@ -50,4 +50,5 @@ __getattr__, __dir__ = lazy(
             "Telemetry",
         ),
     },
+    renamed=OTHER_NAMES,
 )

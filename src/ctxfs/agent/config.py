@@ -86,7 +86,7 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
         "eviction_parameters": "give pricing=EvictionPricing(parameters=...)",
         "host_breakpoints": "give pricing=EvictionPricing(host_breakpoints=True)",
         "prices": "give pricing=EvictionPricing(prices=...)",
-        "on_open": "call it before the agent is used, as in await keep_quota(2 << 30)",
+        "on_open": "call it before you open the agent: await keep_quota(2 << 30, root_path=..., keep=[session_id])",
         "on_close": "call it before you close the agent, as in await prune_session(agent.context.fs)",
         "root_path": "it is offload_root_path here",
         "store": "give it as offload_root_path, which takes a path, a URL or a SessionStores",

@@ -33,6 +33,8 @@ _IN_A_DIRECTORY = (
     "takes no --store: it works on sessions in a directory. `ctxfs copy SESSION --from URL` brings one there, "
     "and `ctxfs copy SESSION --to URL` brings it back"
 )
+_GONE_OPTIONS = {"--keep-within": "give --older-than, so that only sessions unchanged for longer are removed"}
+"""What to write for an option that there is no more."""
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)")
 _LISTING = ("ls", "show")
 """Commands that show all of a session, so that a word more is meant to be an item."""
@@ -376,6 +378,8 @@ def _option_meant(error: Any) -> str:
     """The option that was meant; its dashes alone make no option like another."""
     if error.ctx is None:
         return ""
+    if error.option_name in _GONE_OPTIONS:
+        return f": {_GONE_OPTIONS[error.option_name]}"
     names = {name.lstrip("-"): name for option in error.ctx.command.params for name in option.opts if name[:2] == "--"}
     meant = nearest(error.option_name.lstrip("-"), names)
     return "" if meant is None else f": did you mean {names[meant]}?"

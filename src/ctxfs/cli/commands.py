@@ -252,7 +252,7 @@ SUBCOMMANDS: Mapping[str, Command] = {
 REPLACED: Mapping[str, str] = {
     "claude-code": "mcp --claude-code",
     "history": "explain",
-    "mcp serve": "mcp SESSION",
+    "mcp serve": "mcp SESSION`, or for a session of that name `ctxfs mcp -- serve",
     "pull": "copy",
     "push": "copy",
     "rm": "forget",

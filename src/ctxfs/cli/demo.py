@@ -60,7 +60,7 @@ _ASKED_CHARS = 31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call of the model. Tokens are what the context holds after the reply; ``without``: had nothing left it.
+    """One call of the model. Tokens are what the context holds after the reply; ``without``: without evictions.
 
     A read-back is not in ``without``: there, nothing would have to be read back. ``left``: before this call.
     """

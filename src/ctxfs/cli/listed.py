@@ -20,7 +20,7 @@ class ProgressLine:
     """A line on a terminal that shows how many of many sessions were read or searched; it is removed at the end."""
 
     def __init__(self) -> None:
-        self._width = 0
+        self._shown = ""
         self._is_over = False
 
     def __enter__(self) -> Self:
@@ -40,10 +40,10 @@ class ProgressLine:
         self._is_over = pager.is_open()
 
     def _write(self, line: str) -> None:
-        if self._width or line:
-            sys.stderr.write(f"\r{line:<{self._width}}\r")
+        if line != self._shown:
+            sys.stderr.write(f"\r{line:<{len(self._shown)}}\r")
             sys.stderr.flush()
-        self._width = len(line)
+        self._shown = line
 
 
 def listed(stores: SessionStores, line: ProgressLine | None = None) -> list[SessionSummary]:

@@ -35,6 +35,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 def confirm(question: str) -> None:
     """Ask on stderr; what is printed next begins a line. Raises ``typer.Abort`` for a no, and where nobody answers."""
+    if sys.stdin is None:
+        raise typer.Abort
     try:
         agreed = typer.confirm(question, err=True)
     except typer.Abort:

@@ -714,5 +714,7 @@ def _for_writing(fs: ContextFileSystem, root_path: object) -> ContextFileSystem:
     if root_path is not None:
         raise ConfigError("a ContextFileSystem says where its session is: leave out root_path")
     if fs.read_only:
-        raise ConfigError("it is for reading only, and a context writes: use ContextFileSystem(read_only=False)")
+        raise ConfigError(
+            "this ContextFileSystem is for reading only, and a context writes: open it with read_only=False"
+        )
     return fs

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from ctxfs.context.entry import EntryRules
 from ctxfs.context.readers import ASSUMED, Readers
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import require_bool, require_int, require_kind, require_method, require_model
+from ctxfs.errors.checks import require_bool, require_int, require_kind, require_method, require_model, require_text
 from ctxfs.eviction.budget import Budget
 from ctxfs.eviction.compaction import SelectiveCompaction, Strategy
 from ctxfs.eviction.economics.economy import EvictionPricing, ModelPricing
@@ -126,10 +126,13 @@ class ContextSettings:
 
 
 def _items_of(keep_recent: KeepRecent | None) -> Collection[tuple[str, int | Literal["all"]]]:
-    """Its items. Raises ``ConfigError`` if it is no mapping."""
+    """What ``keep_recent`` says of each tool. Raises ``ConfigError`` if it is no mapping of the names of tools."""
     if keep_recent is not None and not isinstance(keep_recent, Mapping):
         raise ConfigError(f'keep_recent is {keep_recent!r}: give a number for each tool, as in {{"search": 2}}')
-    return (keep_recent or {}).items()
+    items = (keep_recent or {}).items()
+    for tool, _ in items:
+        require_text("a tool in keep_recent", tool)
+    return items
 
 
 def check_pinned_users(compaction: SelectiveCompaction, pin_user_messages: bool) -> None:

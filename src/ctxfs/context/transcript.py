@@ -396,10 +396,11 @@ class Transcript:
         for item_id in item_ids:
             self.tokens -= self._items.pop(item_id).token_count
         if item is not None:
-            entries = list(self._items.items())
-            at = next((n for n, (item_id, _) in enumerate(entries) if item_id == before), len(entries))
-            self._items.clear()
-            self._items.update([*entries[:at], (item.id, item), *entries[at:]])
+            order = list(self._items)
+            behind = order[order.index(before) :] if before in self._items else []
+            self._items[item.id] = item
+            for item_id in behind:
+                self._items[item_id] = self._items.pop(item_id)
             self._positions[item.id] = self._positions.get(before or "", self._position)
             self.tokens += item.token_count
         if self.economy is not None:

@@ -5,7 +5,7 @@ The names are imported when they are first used.
 
 from typing import TYPE_CHECKING
 
-from ctxfs.lazy import lazy
+from ctxfs.lazy import OTHER_NAMES, lazy
 
 if TYPE_CHECKING:
     from ctxfs.eviction.budget import BilledChange, Calibration
@@ -93,4 +93,5 @@ __getattr__, __dir__ = lazy(
         "ctxfs.eviction.policy": ("OffloadPolicy",),
         "ctxfs.eviction.window": ("Window",),
     },
+    renamed=OTHER_NAMES,
 )

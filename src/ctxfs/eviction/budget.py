@@ -54,7 +54,7 @@ class Budget:
         if self.limit_tokens <= 0:
             raise ConfigError(
                 f"a window of {self.window_tokens:,} tokens with {self.reply_tokens:,} kept for the reply has no room: "
-                "give a smaller reply_tokens, or none"
+                "give a smaller reply_tokens, or leave it out"
             )
 
     @classmethod

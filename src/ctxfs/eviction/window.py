@@ -43,7 +43,7 @@ class Window:
     Args:
         window_tokens: "auto" for the model's own window, or a number of tokens; None means no limit.
         reply_tokens: what is kept free for the reply; None means 16,384, at most a quarter of the window. What is left
-            is the largest prompt.
+            is the largest prompt, unless the model takes less.
         high_water: above this share of the largest prompt the context is compacted.
         low_water: down to this share.
         compaction: what is evicted then; None means the default rules.
@@ -63,6 +63,8 @@ class Window:
     summarize: Summarize | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        if isinstance(self.window_tokens, str | float) and self.window_tokens != "auto":
+            raise ConfigError(f'window_tokens is {self.window_tokens!r}: use a number of tokens, "auto" or None')
         if self.window_tokens not in ("auto", None):
             require_int("window_tokens", self.window_tokens, at_least=1)
         if self.reply_tokens is not None:

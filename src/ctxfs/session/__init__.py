@@ -5,7 +5,7 @@ The names are imported when they are first used.
 
 from typing import TYPE_CHECKING
 
-from ctxfs.lazy import lazy
+from ctxfs.lazy import OTHER_NAMES, lazy
 
 if TYPE_CHECKING:
     from ctxfs.session.archive_reading import archived
@@ -182,4 +182,5 @@ __getattr__, __dir__ = lazy(
         ),
         "ctxfs.session.writer": ("SessionWriter",),
     },
+    renamed=OTHER_NAMES,
 )

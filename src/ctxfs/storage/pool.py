@@ -178,8 +178,8 @@ def _serve(works: _Works, open_works: list[None]) -> None:
             sys.setprofile(profile)
     while (work := works.get()) is not None:
         work.call()
-        # It counts as free before it tells, which is short. Who is told may hand over the next work at once: another
-        # thread would be begun for it, and each work wakes all threads that wait, one after the other.
+        # The thread counts as free before it calls those who wait for the work, which is short. They may hand over the
+        # next work at once: if this thread counted as busy, another one would be started for it.
         open_works.pop()
         work.end()
         _unended.pop(work, None)

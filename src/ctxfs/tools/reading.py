@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from functools import wraps
+from types import CodeType
 from typing import ParamSpec
 
 from ctxfs.errors import CorruptContent, NotStored, SessionError, StorageError, ToolError, UnknownItem
@@ -13,11 +14,11 @@ P = ParamSpec("P")
 
 _CALL_AGAIN = "Call the tool that gave it again only if it changes nothing."
 
-_ARGUMENTS: dict[str, Arguments] = {}
-"""The arguments of each function that became such a tool, by its module and name.
+_ARGUMENTS: dict[CodeType, Arguments] = {}
+"""The arguments of each function that became such a tool, by its code.
 
-Each session makes tools of its own of the same functions, whose type hints never differ: to read those of a dozen
-tools again would take longer than all else that opening a session does.
+Each session makes tools of its own of the same code, whose type hints never differ: to read those of a dozen tools
+again would take longer than all else that opening a session does.
 """
 
 
@@ -42,16 +43,17 @@ def reading_tool(
             except (ToolError, StorageError, SessionError) as error:
                 return ToolResult(told(error), is_error=True)
 
-        known = f"{function.__module__}.{function.__qualname__}"
-        if known not in _ARGUMENTS:
-            _ARGUMENTS[known] = read_arguments(function, name)
+        arguments = _ARGUMENTS.get(function.__code__)
+        if arguments is None:
+            arguments = read_arguments(function, name)
+            _ARGUMENTS[function.__code__] = arguments
         made: FunctionTool[P, Awaitable[ToolResult]] = FunctionTool(
             name=name,
             description=description,
-            input_schema=deepcopy(_ARGUMENTS[known].schema),  # its user may change it
+            input_schema=deepcopy(arguments.schema),  # its user may change it
             read_only=read_only,
             function=read,
-            handler=calling(read, _ARGUMENTS[known], name),
+            handler=calling(read, arguments, name),
         )
         READING_DESCRIPTIONS.add(made.description)
         return made

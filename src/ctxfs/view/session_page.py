@@ -43,7 +43,8 @@ class Newest:
 class SessionPage:
     """The values that the page of a session shows.
 
-    ``tokens``: what a request would take now. ``unevicted_tokens``: what the messages would, had nothing left them.
+    ``tokens``: what a request would take now. ``unevicted_tokens``: what the messages would
+    without evictions.
     """
 
     session_id: str

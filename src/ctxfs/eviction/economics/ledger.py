@@ -32,12 +32,14 @@ class OpenReadBacks:
     """The hazards of what was evicted, summed by the call from which they are expected; old sums join."""
 
     sums: dict[int, float] = field(default_factory=dict)
-    _known: dict[tuple[int, int], float] = field(default_factory=dict, repr=False, compare=False)
-    """What was asked since the last change: a request asks to plan, and to see where the next batch begins."""
+    _known: dict[int, float] = field(default_factory=dict, repr=False, compare=False)
+    _known_after: int = field(default=-1, repr=False, compare=False)
+    """What was expected after so many calls, by the calls ahead: a request asks to plan, and to see where the next
+    batch begins."""
 
     def add(self, came: int, hazard: float) -> None:
         """Take in the hazard of an item; below 0: it is back."""
-        self._known.clear()
+        self._known_after = -1
         self.sums[came] = self.sums.get(came, 0.0) + hazard
         if len(self.sums) > _MOST_SUMS:
             self._join()
@@ -58,15 +60,17 @@ class OpenReadBacks:
 
     def expected(self, calls_made: int, calls: int) -> float:
         """The read-backs to expect in the next ``calls``."""
-        asked = (calls_made, calls)
-        known = self._known.get(asked)
+        if calls_made != self._known_after:
+            self._known.clear()
+            self._known_after = calls_made
+        known = self._known.get(calls)
         if known is not None:
             return known
         total = 0.0
         for came, hazard in self.sums.items():
             age = max(1, calls_made - came + 1)
             total += hazard * log((age + calls) / age)  # `read_backs_in`: asked for each sum in every plan
-        self._known[asked] = total
+        self._known[calls] = total
         return total
 
 

@@ -129,7 +129,7 @@ async def keep_quota(
     max_bytes: int,
     *,
     policy: ForgetPolicy | None = None,
-    root_path: str | Path | None = None,
+    root_path: str | Path | SessionStores | None = None,
     by: str = "ctxfs.session.keep_quota",
     keep: Collection[str] = (),
     clock: Clock = time.time,
@@ -140,7 +140,7 @@ async def keep_quota(
         max_bytes: how many bytes they may take up together.
         policy: which sessions may be forgotten for that, the oldest first, and no more than needed; its own limit is
             not used. None: none may, and the quota only refuses.
-        root_path: the directory that holds sessions; None means ``~/.agent/context``.
+        root_path: where sessions are: a directory, a URL or a ``SessionStores``; None means ``~/.agent/context``.
         by: who removes them; later readers are shown this.
         keep: ids of sessions that stay, whatever the policy says.
         clock: gives seconds since the epoch.
@@ -164,9 +164,9 @@ async def keep_quota(
         done = await carry_out(plan, root_path=stores, by=by, clock=clock)
         used -= done.size_bytes
         text = "%s: %d sessions were forgotten, %d bytes, to keep the quota of %d bytes"
-        logger.warning(text, stores.directory, len(done.removed), done.size_bytes, max_bytes)
+        logger.warning(text, stores.directory or stores.url, len(done.removed), done.size_bytes, max_bytes)
     if used > max_bytes:
-        raise QuotaExceeded(str(stores.directory), used, max_bytes)
+        raise QuotaExceeded(str(stores.directory or stores.url), used, max_bytes)
     return done
 
 

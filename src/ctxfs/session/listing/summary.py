@@ -31,9 +31,9 @@ class SessionSummary:
 
     ``changed_at`` is in seconds since the epoch. ``error``: why it cannot be read, and nothing else is known then; else
     None. ``calls`` counts the calls of a model, ``items`` what the context holds: ``context_tokens`` now,
-    ``content_tokens`` had nothing left it. Where a framework owns the history there are no items, and both are the
-    tokens of the last prompt that was billed. ``stored`` contents have ``stored_bytes``; ``disk_bytes`` is what all its
-    files hold. ``cost_usd``: what the calls cost at list prices; None if those of a model are not known.
+    ``content_tokens`` without evictions. Where a framework owns the history there are no items, and both are the tokens
+    of the last prompt that was billed. ``stored`` contents have ``stored_bytes``; ``disk_bytes`` is what all its files
+    hold. ``cost_usd``: what the calls cost at list prices; None if those of a model are not known.
     ``saved_tokens``: what evictions saved, less what they cost, in uncached input tokens, and ``saved_usd`` the same in
     dollars; None: nothing was evicted, or it is not known. ``too_long_from``: the first call whose context would not
     have fitted the window without eviction, so that savings are counted up to there; None: all would have fitted.
@@ -157,6 +157,7 @@ async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> Se
     records = await fs.history()
     did = await _effect(fs, records)
     paid = Paid(None, ttl_s=0.0 if eviction is None else eviction.ttl_s)
+    cost_usd = paid.usd(fs.state.calls)
     return SessionSummary(
         session_id=fs.session_id,
         changed_at=changed,
@@ -168,7 +169,7 @@ async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> Se
         stored_bytes=sum(content.size_bytes for content in stored),
         disk_bytes=disk_bytes,
         models=tuple(sorted({call.model for call in fs.state.calls if call.model})),
-        cost_usd=paid.usd(fs.state.calls),
+        cost_usd=cost_usd,
         saved_tokens=None if did is None else round(did.net),
         saved_usd=None if did is None else did.net_usd,
         too_long_from=None if did is None else did.too_long_from,
@@ -177,12 +178,12 @@ async def _summary(fs: ContextFileSystem, changed: float, disk_bytes: int) -> Se
         title=(await first_question(fs, records) or Question("", "")).title,
         shadow_runs=len(fs.state.shadowed),
         shadow_differs=sum(one.differs for one in fs.state.shadowed),
-        paid_by_writer=_paid_by_writer(fs.session_id, records, paid),
+        paid_by_writer={} if cost_usd is None else _paid_by_writer(fs.session_id, records, paid),
     )
 
 
 def _paid_by_writer(session_id: str, records: Iterable[Record], paid: Paid) -> Mapping[str, float]:
-    """What the calls that each writer recorded cost; calls of unknown prices are left out."""
+    """What the calls that each writer recorded cost; their prices are known."""
     by_writer: dict[str, float] = {}
     writer = session_id  # no writer was recorded before the first call
     for record in records:
