@@ -15,8 +15,10 @@ OTHER_NAMES: Mapping[str, str] = {
     "RetryPolicy": "ChatAnthropic(max_retries=...)",
     "quota": "await keep_quota(...) before the agent is opened",
 }
-"""Names that a facade does not have, and what to write instead: those of "Context FileSystem 上下文卸载功能" and of its
-other implementations, and those that were settings here before the first release."""
+"""Names that a facade does not have, and what to write instead.
+
+They are of "Context FileSystem 上下文卸载功能", of its other implementations, or of ctxfs before its first release.
+"""
 
 
 def lazy(

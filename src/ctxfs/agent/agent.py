@@ -106,7 +106,7 @@ class Agent:
         check_status(config.status_tokens, budget)
         self._context = Context(
             fs,
-            keep_recent={**config.keep_recent(), **dict.fromkeys(config.pin_tools(), "all")},
+            keep_recent=config.keep_recent(),
             offload_enabled=config.offload_enabled,
             offload_policy=None if config.policy == OffloadPolicy() else config.policy,
             model=llm.model,

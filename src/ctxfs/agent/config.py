@@ -7,10 +7,11 @@ import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from ctxfs.agent.telemetry.telemetry import Telemetry
 from ctxfs.context.settings import (
+    KeepRecent,
     as_window,
     check_limits,
     check_pinned_users,
@@ -289,14 +290,12 @@ class AgentConfig:
             return window
         return replace(window, summarize=summarize)
 
-    def pin_tools(self) -> frozenset[str]:
-        """The tools whose results are pinned."""
-        return frozenset(tool.name for tool in self.tools if tool.pin)
-
-    def keep_recent(self) -> dict[str, int]:
-        """How many results each tool keeps exactly; tools that are not in it keep all, or what pays."""
-        return {
-            tool.name: self.ephemeral_keep_recent or tool.keep_recent
-            for tool in self.tools
-            if tool.keep_recent is not None
-        }
+    def keep_recent(self) -> KeepRecent:
+        """How many results each tool keeps exactly; tools that are not in it keep what pays."""
+        kept: dict[str, int | Literal["all"]] = {}
+        for tool in self.tools:
+            if tool.pin:
+                kept[tool.name] = "all"
+            elif tool.keep_recent is not None:
+                kept[tool.name] = self.ephemeral_keep_recent or tool.keep_recent
+        return kept

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from ctxfs.context.entry import skill_prompt, with_sources
 from ctxfs.context.live import LiveTranscript
@@ -16,7 +16,7 @@ from ctxfs.context.readers import ASSUMED, readers_in
 from ctxfs.context.requests import MessagesRequest, Requests, definitions_of
 from ctxfs.context.resume import go_back, pin_whole, resume, unpin
 from ctxfs.context.room import make_room
-from ctxfs.context.settings import ContextSettings
+from ctxfs.context.settings import ContextSettings, KeepRecent
 from ctxfs.errors import ConfigError, ContextOverflow, InvalidReply, SessionClosed, UnknownItem
 from ctxfs.errors.checks import async_with_only, names_settings, require_exception, require_int
 from ctxfs.eviction.budget import Calibration
@@ -133,7 +133,7 @@ class Context:
         *,
         model: str = "",
         root_path: str | Path | SessionStores | None = None,
-        keep_recent: Mapping[str, int | Literal["all"]] | None = None,
+        keep_recent: KeepRecent | None = None,
         offload_enabled: bool = True,
         offload_policy: OffloadPolicy | None = None,
         on_event: Callable[[ContextEvent], None] | None = None,

@@ -126,7 +126,7 @@ class ContextSettings:
 
 
 def _items_of(keep_recent: KeepRecent | None) -> Collection[tuple[str, int | Literal["all"]]]:
-    """What ``keep_recent`` says of each tool. Raises ``ConfigError`` if it is no mapping of the names of tools."""
+    """What ``keep_recent`` says of each tool. Raises ``ConfigError`` if it is not a mapping, or a name is not text."""
     if keep_recent is not None and not isinstance(keep_recent, Mapping):
         raise ConfigError(f'keep_recent is {keep_recent!r}: give a number for each tool, as in {{"search": 2}}')
     items = (keep_recent or {}).items()

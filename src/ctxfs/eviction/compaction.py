@@ -188,8 +188,9 @@ class SelectiveCompaction:
             if rule is Strategy.DROP and kind is not ItemType.TOOL_RESULT:
                 moved |= {item.id for item in of_kind if item.id not in stays}
                 continue
-            larger = [item for item in of_kind[: _end(of_kind, rule)] if policy.should_offload(item)]
-            for offload in _offloads(view, [item for item in larger if item.id not in staying]):
+            older = of_kind[: _end(of_kind, rule)]
+            going = [item for item in older if item.id not in staying and policy.should_offload(item)]
+            for offload in _offloads(view, going):
                 offloads[offload.item_id] = offload
                 wanted -= offload.tokens_before - offload.tokens_after
                 if wanted <= 0 and rule is not Strategy.DROP:
@@ -259,9 +260,9 @@ def with_exchanges(items: Sequence[ContextItem], item_ids: Collection[str]) -> f
 def _old_exchanges(
     seen: Sequence[ContextItem], rule: Strategy | int, wanted_tokens: int, stays: Collection[str]
 ) -> set[str]:
-    """The ids of whole exchanges, oldest first, until they free enough; never of those that a number keeps.
+    """The ids of whole exchanges, oldest first, until they free enough.
 
-    DROP takes them all. Exchanges whose ids are in ``stays`` stay.
+    If the rule is a number, so many of the newest stay; DROP takes them all. Exchanges whose ids are in ``stays`` stay.
     """
     exchanges = _exchanges(seen)
     wanted_tokens += _ARCHIVE_TOKENS

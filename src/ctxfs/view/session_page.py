@@ -43,8 +43,7 @@ class Newest:
 class SessionPage:
     """The values that the page of a session shows.
 
-    ``tokens``: what a request would take now. ``unevicted_tokens``: what the messages would
-    without evictions.
+    ``tokens``: what a request would take now. ``unevicted_tokens``: what its messages would take without evictions.
     """
 
     session_id: str

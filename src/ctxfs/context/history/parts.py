@@ -115,7 +115,7 @@ def checked_parts(parts: object) -> list[Part]:
 
 
 def check_names(parts: Sequence[Part], what: str) -> None:
-    """Raise ``TranscriptError`` if an id or a tool of ``parts``, each of which is ``what``, is no text."""
+    """Raise ``TranscriptError`` if an id or a tool in ``parts`` is not text; ``what``: a part, for the error."""
     for name, field in (("id", 3), ("tool", 4)):
         for kind in set(map(type, map(itemgetter(field), parts))):
             if not issubclass(kind, str):

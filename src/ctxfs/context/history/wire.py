@@ -166,9 +166,9 @@ class WireView:
             try:
                 self.read(message, number, parts, tools)
             except (KeyError, TypeError, AttributeError) as error:
-                said = (
-                    f"{error} is missing" if isinstance(error, KeyError) else f"a part of it has another type ({error})"
-                )
+                said = f"a part of it has another type ({error})"
+                if isinstance(error, KeyError):
+                    said = f"{error} is missing"
                 raise TranscriptError([f"{self.key}[{number}] is not {self.what}: {said}"]) from error
             named = [part for part in parts[known:] if part.kind == "result" and part.id is not None]
             check_names(named, f"a result in {self.key}[{number}]")

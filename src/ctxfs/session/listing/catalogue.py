@@ -49,7 +49,7 @@ async def seen_sessions(stores: SessionStores) -> list[SessionSummary]:
 
     """
     found = {one.session_id: one.changed_at for one in await stores.sessions()}
-    if isinstance(stores, DirectoryStores):  # with those that may not be read, as ``list_summaries``
+    if isinstance(stores, DirectoryStores):  # also those that this user may not read
         found = dict.fromkeys(await stores.all_names(), 0.0) | found
     return await run_to_completion(lambda: [_seen(stores.directory, *one) for one in found.items()])
 

@@ -37,8 +37,8 @@ class Artifact:
     ``artifact_id``.
 
     Raises:
-        ConfigError: ``metadata`` is not a mapping or has a key that the store itself uses, the type is none, or the
-            id, the content or one of the named fields is not text.
+        ConfigError: ``metadata`` is not a mapping or has a key that the store itself uses; the type is unknown; the id,
+            the content or one of the named fields is not text.
     """
 
     artifact_id: str
