@@ -170,7 +170,7 @@ async def test_a_resumed_session_explains_itself_by_the_policy_it_had(tmp_path: 
         ({"keep_recent": 2}, r"keep_recent is 2: give a number for each tool, as in \{"),
         ({"keep_recent": {1: "all"}}, "a tool in keep_recent is 1: it must be text"),
         ({"keep_recent": {"search": 0}}, "'search'.* is 0: use a whole number, 1 or more"),
-        ({"keep_recent": {"search": "2"}}, "use a whole number"),
+        ({"keep_recent": {"search": "2"}}, 'use a whole number, 1 or more, or in a Context "all"'),
         ({"keep_recent": {"search": True}}, "use a whole number"),
         ({"window": "100k"}, "window is '100k': use a number of tokens"),
         ({"window": 0}, "window is 0"),

@@ -198,6 +198,9 @@ def preview_rule(preview_above_tokens: int | None, budget: Budget | None) -> Pre
 def check_keep_recent(keep_recent: Mapping[str, int] | None) -> None:
     """Raise ``ConfigError`` unless it says for single tools how many results each keeps."""
     for tool, keep in _items_of(keep_recent):
+        if isinstance(keep, str):
+            said = 'use a whole number, 1 or more, or in a Context "all", which pins'
+            raise ConfigError(f"keep_recent[{tool!r}] is {keep!r}: {said}")
         require_int(f"keep_recent[{tool!r}]", keep, at_least=1)
 
 
