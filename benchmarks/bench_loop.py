@@ -28,8 +28,8 @@ from ctxfs.eviction.offload_plan import EagerPolicy
 from ctxfs.messages import TokenCounter, load_counter
 from ctxfs.messages.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from ctxfs.testing import ScriptedModel
-from ctxfs.testing.checker import Checker
 from ctxfs.testing.prompt_cache import PromptCache
+from ctxfs.testing.scripted import Checker
 from ctxfs.tools import Materializer
 
 CALL_LIMIT_MS = 5.0

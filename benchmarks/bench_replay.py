@@ -14,10 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.held import Candidate
 from ctxfs.eviction.economics.ledger import Ledger
-from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.parameters import EvictionParameters, ItemKind
 from ctxfs.eviction.economics.planner import plan
 from ctxfs.lab.replay.lab import replay_files
 

@@ -22,19 +22,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from ctxfs.eviction.economics.features import ItemKind
-from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.parameters import EvictionParameters, ItemKind
 from ctxfs.lab.recordings.formats.table import load
 from ctxfs.lab.recordings.recording import ModelCall
-from ctxfs.lab.replay.calibration import calibrated
 from ctxfs.lab.replay.cost import Cached, Policy, replay_session
-from ctxfs.lab.replay.counting import Cells, Counted, count, counted, joined
 from ctxfs.lab.replay.economic import Economic
 from ctxfs.lab.replay.lab import PROCESSES, Thread, counter_named, load_threads
-from ctxfs.lab.replay.oracle import oracle_cost
-from ctxfs.lab.replay.policies import Never, policy_named
+from ctxfs.lab.replay.policies import Never, oracle_cost, policy_named
+from ctxfs.lab.replay.prediction import calibrated
 from ctxfs.lab.replay.session import Session, prepare
 from ctxfs.lab.replay.tariff import PriceOptions, tariff_of
+from ctxfs.lab.replay.tune import Cells, Counted, count, counted, joined
 from ctxfs.messages.base import Usage
 from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 

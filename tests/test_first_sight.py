@@ -19,7 +19,7 @@ from ctxfs.eviction.preview import PREVIEW_TOKENS
 from ctxfs.messages import AssistantMessage, CharsCounter, ToolCall, ToolMessage, UserMessage
 from ctxfs.messages.tokens import default_counter
 from ctxfs.testing import ScriptedModel
-from ctxfs.testing.pricing import pricing_on
+from ctxfs.testing.history_conformance import pricing_on
 from ctxfs.testing.strategies import png
 from ctxfs.tools import Materializer, read_tool
 

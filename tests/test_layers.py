@@ -42,7 +42,7 @@ HOMES = {
     "uvicorn": "adapters.serve.proxy view.server",
     "mcp": "adapters.serve.wrapped_url",
     "mcp_types": "adapters.serve.wrapped_url",
-    "tomlkit": "adapters.serve.client_files",
+    "tomlkit": "adapters.serve.clients",
     "jinja2": "view.pages",
     "markupsafe": "view.pages",
     "obstore": "stores.objects.bucket",

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from ctxfs.errors import BudgetSpent, ConfigError
-from ctxfs.lab.ab.arms import arm_named, checked_arms
-from ctxfs.lab.ab.clearing import CLEARED, Clearing
+from ctxfs.lab.ab.arms import CLEARED, Clearing, arm_named, checked_arms
 from ctxfs.lab.ab.meter import Budget, Meter, Pricing
-from ctxfs.lab.ab.plan import left_to_play, pair_cost_usd, pairs_in_order
 from ctxfs.lab.ab.results import Header, Results, SessionKey, SessionResult
+from ctxfs.lab.ab.running import left_to_play, pair_cost_usd, pairs_in_order
 from ctxfs.lab.ab.tasks import Task, fingerprint, read_tasks
 from ctxfs.messages import known_model
 

@@ -20,9 +20,9 @@ from ctxfs.messages.messages import AssistantMessage, UserMessage
 from ctxfs.messages.names import TEXT
 from ctxfs.session import Erasure, erase, erase_plan, fork_session, prune_session
 from ctxfs.session.archive import write_archive
-from ctxfs.session.archive_reading import archived
 from ctxfs.session.cleanup.contents import remove_contents
 from ctxfs.session.cleanup.eraser import Eraser, Held, Quotes, related
+from ctxfs.session.entries import archived
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import sha256_of
 from ctxfs.session.records import ContentRemoved

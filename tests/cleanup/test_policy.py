@@ -30,10 +30,10 @@ from ctxfs.session.cleanup.policy import plan_forget
 from ctxfs.session.cleanup.sessions import carry_out
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.listing.summary import SessionSummary
-from ctxfs.storage.forgotten import FORGOTTEN_NAME
 from ctxfs.storage.local import list_sessions
 from ctxfs.storage.local_sessions import LocalSessions
 from ctxfs.storage.port import OsFileSystem
+from ctxfs.storage.removal import FORGOTTEN_NAME
 from ctxfs.testing import ScriptedModel
 from session_items import tool_result
 

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from ctxfs.cli.amounts import moment, share_of, size_bytes, span_s
+from ctxfs.cli.options import moment, share_of, size_bytes, span_s
 from ctxfs.errors import ConfigError
 from ctxfs.text import figures
 

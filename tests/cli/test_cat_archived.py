@@ -9,7 +9,7 @@ import pytest
 from ctxfs import Context
 from ctxfs.cli.app import run
 from ctxfs.eviction.window import Window
-from ctxfs.session.archive_reading import archived
+from ctxfs.session.entries import archived
 
 RESULT = "one\ntwo, as it was said é\nthree"
 

@@ -25,7 +25,7 @@ from ctxfs.messages.messages import UserMessage
 from ctxfs.messages.names import Layout
 from ctxfs.session.records import EvictionSet
 from ctxfs.session.timeline.costs import account
-from ctxfs.testing.pricing import pricing_on
+from ctxfs.testing.history_conformance import pricing_on
 from session_items import PLACEHOLDER, claimed_item
 
 WORDS = "what stands in a file that was read and is no longer wanted by anybody here\n"

@@ -22,8 +22,7 @@ from ctxfs.cli.app import run
 from ctxfs.messages import ToolCall
 from ctxfs.testing import ScriptedModel
 from ctxfs.text.steps import CpuBudget
-from ctxfs.tools.search.query import Query, Row
-from ctxfs.tools.search.whole_lines import LinesOfContent
+from ctxfs.tools.search.search import LinesOfContent, Query, Row
 from terminal import on_a_terminal
 
 LINES = [f"line {n} {'ERROR port 8080' if n % 10 == 0 else 'fine'}" for n in range(1, 31)]

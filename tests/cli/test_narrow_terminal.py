@@ -16,9 +16,9 @@ from rich.cells import cell_len
 
 from ctxfs import Context
 from ctxfs.cli.app import run
-from ctxfs.cli.columns import fitting
 from ctxfs.cli.commands import COMMANDS, SUBCOMMANDS
 from ctxfs.cli.lines import short_ids, wrapped
+from ctxfs.cli.output import fitting
 from ctxfs.messages import AssistantMessage, ToolMessage, UserMessage
 from patience import HANGS_S
 from terminal import on_a_terminal

@@ -9,13 +9,12 @@ import anyio
 import pytest
 
 from ctxfs.cli.app import run
-from ctxfs.cli.shown import preview
+from ctxfs.cli.items import preview
 from ctxfs.context import History
 from ctxfs.context.context import Context
 from ctxfs.context.history.parts import Part
 from ctxfs.messages import CharsCounter
-from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
-from ctxfs.messages.readable import readable_text
+from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage, readable_text
 
 TEXT = "a line of the log\n" * 200
 Command = Callable[..., tuple[int, str, str]]

@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from ctxfs import Agent, AgentConfig, tool
-from ctxfs.cli.amounts import moment
 from ctxfs.cli.app import run
 from ctxfs.cli.commands import COMMANDS, REPLACED
+from ctxfs.cli.options import moment
 from ctxfs.context import Context
 from ctxfs.errors import ConfigError
 from ctxfs.lab.recordings.discover import recordings_in

@@ -14,14 +14,13 @@ from content.test_content import LARGE, NAME, changing_a_byte_is_noticed, lines_
 from contents import CONTENTS, TEXTS
 from ctxfs.errors import CorruptContent
 from ctxfs.messages.items import ItemType
-from ctxfs.messages.messages import Content
-from ctxfs.messages.readable import readable_text
+from ctxfs.messages.messages import Content, readable_text
 from ctxfs.session.content.blocks import index_name
-from ctxfs.session.content.checking import check_file
 from ctxfs.session.content.compression import compressor, first_frame, fixed_frame, frame_content, zstd
 from ctxfs.session.content.encoding import RawBytes, decode_blocks
 from ctxfs.session.content.file import ContentFile, IndexChunks
 from ctxfs.session.content.reader import ContentReader, scan_blocks
+from ctxfs.session.verify import check_file
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.local import LocalStore
 from ctxfs.storage.memory import MemoryStore

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from contents import CONTENTS, TEXTS
 from ctxfs.errors import CorruptContent, InvalidRecord, NotStored
 from ctxfs.messages.items import ItemType
-from ctxfs.messages.messages import Content
-from ctxfs.messages.readable import readable_text
+from ctxfs.messages.messages import Content, readable_text
 from ctxfs.session.content.blocks import BlockIndex, BlockIndexBuilder, index_name, is_block_index
 from ctxfs.session.content.encoding import RawBytes
 from ctxfs.session.content.file import ContentFile, IndexChunks

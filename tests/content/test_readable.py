@@ -7,8 +7,7 @@ import pytest
 
 from ctxfs.errors import InvalidRecord
 from ctxfs.messages.items import ItemType
-from ctxfs.messages.messages import Content
-from ctxfs.messages.readable import readable_text
+from ctxfs.messages.messages import Content, readable_text
 from ctxfs.session.content.blocks import index_name
 from ctxfs.session.content.encoding import RawBytes, encoding_of
 from ctxfs.session.content.file import ContentFile

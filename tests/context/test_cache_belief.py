@@ -11,7 +11,7 @@ from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.economics.plans import Why
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.base import Usage
-from ctxfs.testing.pricing import pricing_on
+from ctxfs.testing.history_conformance import pricing_on
 
 pytestmark = pytest.mark.anyio
 

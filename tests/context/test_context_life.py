@@ -22,7 +22,7 @@ from ctxfs.session.timeline.costs import account
 from ctxfs.storage import MemoryStore
 from ctxfs.storage.local import LocalStore
 from ctxfs.testing import ScriptedModel
-from ctxfs.testing.pricing import pricing_on
+from ctxfs.testing.history_conformance import pricing_on
 from ctxfs.testing.scripted import Turn
 from failing_fs import FailingFileSystem, as_port
 

@@ -8,17 +8,17 @@ from typing import Any, cast
 import pytest
 
 from ctxfs.context.entry import Entry, EntryRules, Known, new_entry
+from ctxfs.context.repair import Gap, Losses, losses_in
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors import TranscriptError
 from ctxfs.eviction.economics.economy import ModelPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.eviction.summary import summary_text
+from ctxfs.eviction.reduction import summary_text
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.messages.names import NameAllocator
-from ctxfs.session.losses import Gap, Losses, losses_in
 from session_items import make_item
 
 DEEP = reduce(lambda inner, _: [inner], range(10_000), cast("Any", []))

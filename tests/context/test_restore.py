@@ -8,9 +8,9 @@ import pytest
 
 from ctxfs.context.context import Context
 from ctxfs.errors import CorruptContent, NotRestorable, SessionClosed, UnknownItem, WriteFailed
+from ctxfs.eviction.candidates import RESTORED_REPLIES, Holds
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.economics.plans import Why
-from ctxfs.eviction.holds import RESTORED_REPLIES, Holds
 from ctxfs.eviction.window import Window
 from ctxfs.lab.replay.explanation import explain
 from ctxfs.messages import CharsCounter
@@ -20,7 +20,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import ItemAdded, Replaced, Restored
 from ctxfs.session.state import SessionState, fold
 from ctxfs.storage import MemoryStore
-from ctxfs.testing.pricing import pricing_on
+from ctxfs.testing.history_conformance import pricing_on
 from ctxfs.tools import Materialize, Materializer
 from session_items import make_item, stored_record
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from ctxfs import Context, ContextFileSystem
-from ctxfs.context.readers import Readers, readers_in
+from ctxfs.context.settings import Readers, readers_in
 from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.messages.names import TEXT
 from ctxfs.tools.base import Tool

@@ -4,13 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from ctxfs.eviction.economics.belief import Billed
-from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.held import Candidate
-from ctxfs.eviction.economics.ledger import Ledger
-from ctxfs.eviction.economics.outlook import next_start
-from ctxfs.eviction.economics.parameters import EvictionParameters
-from ctxfs.eviction.economics.planner import plan
+from ctxfs.eviction.economics.ledger import Billed, Ledger
+from ctxfs.eviction.economics.parameters import EvictionParameters, ItemKind
+from ctxfs.eviction.economics.planner import next_start, plan
 from ctxfs.eviction.economics.plans import Why
 from ctxfs.messages.base import Usage
 from ctxfs.messages.rates import ANTHROPIC_RATES

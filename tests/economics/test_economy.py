@@ -16,8 +16,8 @@ from ctxfs.messages import CharsCounter, ContentRange, ItemType, ToolCall
 from ctxfs.messages.names import Layout, LayoutName
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing import ScriptedModel
+from ctxfs.testing.history_conformance import pricing_on
 from ctxfs.testing.invariants import check
-from ctxfs.testing.pricing import pricing_on
 from ctxfs.tools import Materializer
 
 pytestmark = pytest.mark.anyio

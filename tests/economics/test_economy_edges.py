@@ -14,9 +14,9 @@ from ctxfs.context.entry import Entry, EntryRules, Known, new_entry, recorded_en
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
-from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.held import Candidate
 from ctxfs.eviction.economics.ledger import Ledger
+from ctxfs.eviction.economics.parameters import ItemKind
 from ctxfs.eviction.placeholder.attach import digest_budget, digest_of
 from ctxfs.eviction.placeholder.identifiers import identifiers_in
 from ctxfs.eviction.policy import OffloadPolicy

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ctxfs.eviction.economics.features import ItemKind, kind_of_result, program_of
+from ctxfs.eviction.economics.parameters import ItemKind, kind_of_result, program_of
 
 
 @pytest.mark.parametrize(

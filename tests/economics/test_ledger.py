@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.held import Candidate
 from ctxfs.eviction.economics.ledger import Ledger, OpenReadBacks, read_backs_in
-from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.parameters import EvictionParameters, ItemKind
 from ctxfs.eviction.economics.planner import plan
 
 BOLD = EvictionParameters(max_loss=1.0, cover=0.0)

@@ -11,14 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.errors import ConfigError
-from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.held import Candidate
 from ctxfs.eviction.economics.ledger import ASKING_TOKENS, PAGE_TOKENS, Ledger
-from ctxfs.eviction.economics.outlook import decisions
-from ctxfs.eviction.economics.parameters import EvictionParameters
-from ctxfs.eviction.economics.planner import Walk, plan
+from ctxfs.eviction.economics.parameters import EvictionParameters, ItemKind
+from ctxfs.eviction.economics.planner import Terms, Walk, decisions, plan
 from ctxfs.eviction.economics.plans import Why
-from ctxfs.eviction.economics.terms import Terms
 from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 
 BOLD = EvictionParameters(max_loss=1.0, cover=0.0)

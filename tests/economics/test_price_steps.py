@@ -5,15 +5,11 @@ from typing import Any
 
 import pytest
 
-from ctxfs.eviction.economics.belief import Billed
-from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.held import Candidate
-from ctxfs.eviction.economics.ledger import Ledger
-from ctxfs.eviction.economics.parameters import EvictionParameters
-from ctxfs.eviction.economics.planner import plan
+from ctxfs.eviction.economics.ledger import Billed, Ledger
+from ctxfs.eviction.economics.parameters import EvictionParameters, ItemKind
+from ctxfs.eviction.economics.planner import Terms, plan, under_step
 from ctxfs.eviction.economics.plans import Why
-from ctxfs.eviction.economics.price_steps import under_step
-from ctxfs.eviction.economics.terms import Terms
 from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 
 ABOVE = Rates(read=0.5, write=6.25, output=25.0)

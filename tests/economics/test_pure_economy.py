@@ -5,8 +5,7 @@ from dataclasses import replace
 from ctxfs.context.entry import EntryRules, Known, recorded_entry
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
-from ctxfs.eviction.economics.features import ItemKind
-from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.parameters import EvictionParameters, ItemKind
 from ctxfs.eviction.offload_plan import Trim
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages import CharsCounter

@@ -15,7 +15,7 @@ from ctxfs.eviction.economics.plans import EvictionDecision
 from ctxfs.messages import CharsCounter, ContentRange, Usage
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.session import ContextFileSystem, erase
-from ctxfs.testing.pricing import pricing_on
+from ctxfs.testing.history_conformance import pricing_on
 
 pytestmark = pytest.mark.anyio
 

@@ -10,10 +10,9 @@ from ctxfs.context.entry import EntryRules, Known, build_entry
 from ctxfs.eviction.candidates import Candidates, EvictionOptions
 from ctxfs.eviction.compaction import ArchiveSlot, SelectiveCompaction, View
 from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
-from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.held import Candidate
 from ctxfs.eviction.economics.ledger import Ledger
-from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.parameters import EvictionParameters, ItemKind
 from ctxfs.eviction.offload_plan import Offload, Trim
 from ctxfs.eviction.placeholder.attach import Placeholder
 from ctxfs.eviction.policy import OffloadPolicy

@@ -19,7 +19,7 @@ from ctxfs.eviction.compaction import (
 )
 from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.eviction.summary import prompt, replaced_by_summary, summary_text
+from ctxfs.eviction.reduction import prompt, replaced_by_summary, summary_text
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Content, Message, SystemMessage, ToolMessage, UserMessage

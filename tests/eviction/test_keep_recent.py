@@ -5,8 +5,7 @@ from collections.abc import Collection, Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.eviction.candidates import Candidates
-from ctxfs.eviction.holds import Holds
+from ctxfs.eviction.candidates import Candidates, Holds
 from ctxfs.eviction.keep_recent import EphemeralLedger, unknown_tools
 from ctxfs.eviction.offload_plan import Offload, Plan
 from ctxfs.messages.items import ContextItem

@@ -14,11 +14,9 @@ from ctxfs.errors import ConfigError, ContextOverflow, ModelError, Overloaded, P
 from ctxfs.eviction.budget import Budget, Calibration
 from ctxfs.eviction.compaction import ArchiveSlot, SelectiveCompaction, Strategy, View, archive_of
 from ctxfs.eviction.events import Compacted, ContextEvent, SummaryFailed
-from ctxfs.eviction.last_resort import LastResort, largest_first
 from ctxfs.eviction.offload_plan import Offload, Plan
 from ctxfs.eviction.policy import OffloadPolicy
-from ctxfs.eviction.reduction import AskForSummary, Done, Reduction
-from ctxfs.eviction.summary import summary_text
+from ctxfs.eviction.reduction import AskForSummary, Done, LastResort, Reduction, largest_first, summary_text
 from ctxfs.eviction.window import CompactionController, Window, WindowGuard
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.base import Reply, Usage

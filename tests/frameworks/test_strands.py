@@ -14,8 +14,7 @@ from strands.models import BedrockModel
 from strands.models.model import CacheConfig, Model
 from strands.session import FileSessionManager
 
-from ctxfs.adapters.strands import CtxfsPlugin, CtxfsStorage
-from ctxfs.adapters.strands_messages import host_cache_of
+from ctxfs.adapters.strands import CtxfsPlugin, CtxfsStorage, host_cache_of
 from ctxfs.context import Histories, History, HostCache, Part
 from ctxfs.errors import ConfigError
 from frameworks import flow

@@ -10,7 +10,7 @@ from ctxfs.context.history.history import History
 from ctxfs.context.history.parts import Part
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.messages import CharsCounter
-from ctxfs.testing.pricing import pricing_on
+from ctxfs.testing.history_conformance import pricing_on
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 PRINTED = "".join(f"line {n} of the log\n" for n in range(1_200))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ctxfs.context import History, HostCache
-from ctxfs.context.history.host_cache import NO_HOST_CACHE, asked_by, mark_of
+from ctxfs.context.history.parts import NO_HOST_CACHE, asked_by, mark_of
 from ctxfs.context.history.views import VIEWS
 from ctxfs.errors import ConfigError
 

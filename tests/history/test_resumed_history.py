@@ -21,7 +21,7 @@ from ctxfs.messages import CharsCounter, ContentRange, Usage
 from ctxfs.session.fingerprint import sha256_of
 from ctxfs.session.records import CallMade, Decided
 from ctxfs.session.state import SessionState, fold
-from ctxfs.testing.pricing import pricing_on
+from ctxfs.testing.history_conformance import pricing_on
 from ctxfs.tools import Materialize
 from history.test_history import settings_of
 from line_count import counted_lines

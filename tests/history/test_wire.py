@@ -24,7 +24,7 @@ from ctxfs.messages import UnknownModel
 from ctxfs.messages.base import ModelRequest
 from ctxfs.messages.messages import Message
 from ctxfs.messages.serialize import MessagesSerializer
-from ctxfs.testing.chat_invariants import violations as chat_violations
+from ctxfs.testing.chat_server import violations as chat_violations
 from ctxfs.testing.invariants import violations
 from ctxfs.testing.strategies import bodies, transcripts
 

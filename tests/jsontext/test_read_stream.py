@@ -7,8 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contents import JSON
-from ctxfs.text.jsontext.read_stream import json_elements, string_pieces
-from ctxfs.text.jsontext.tokens import JsonTokens
+from ctxfs.text.jsontext.tokens import JsonTokens, json_elements, string_pieces
 
 LONG = [
     "x" * 700_000,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ctxfs.text.jsontext.validate import is_json
+from ctxfs.text.jsontext.tokens import is_json
 
 
 @pytest.mark.parametrize("text", ['"\ud800"', '["\ud800"]', "[" * 300 + "]" * 300])

@@ -6,8 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.session.listing.selection import Selection, SortKey
-from ctxfs.session.listing.summary import SessionSummary
+from ctxfs.session.listing.summary import Selection, SessionSummary, SortKey
 
 SUMMARIES = st.lists(
     st.builds(

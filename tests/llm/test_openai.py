@@ -39,7 +39,7 @@ from ctxfs.messages import (
     UserMessage,
 )
 from ctxfs.testing import Broken, ChatCompletionsServer, Cut, Failure
-from ctxfs.testing.chat_invariants import violations
+from ctxfs.testing.chat_server import violations
 from ctxfs.testing.openai_server import Refused
 from ctxfs.testing.strategies import png, transcripts
 

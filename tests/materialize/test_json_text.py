@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ctxfs.text.jsontext.validate import is_json
+from ctxfs.text.jsontext.tokens import is_json
 
 VALUES = st.recursive(
     st.none()

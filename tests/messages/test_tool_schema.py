@@ -4,9 +4,9 @@ import pytest
 
 from ctxfs.messages import ToolSchema
 from ctxfs.messages.wire_names import short, tool_names
-from ctxfs.testing.chat_invariants import violations as chat_violations
+from ctxfs.testing.chat_server import violations as chat_violations
 from ctxfs.testing.invariants import violations as messages_violations
-from ctxfs.testing.responses_invariants import violations as responses_violations
+from ctxfs.testing.responses_server import violations as responses_violations
 
 SCHEMA = {"type": "object", "properties": {"day": {"type": "integer"}}, "required": ["day"]}
 TOOL = ToolSchema(name="read_log", description="Read the log of a day", input_schema=SCHEMA)

@@ -17,8 +17,8 @@ from ctxfs.messages.models.genai import SNAPSHOT, live_rows, rows_of
 from ctxfs.messages.models.known import known_model
 from ctxfs.messages.models.table import DATE, ROWS, VERSION
 from ctxfs.messages.rates import Rates
-from ctxfs.session.paid import Paid
 from ctxfs.session.records import CallMade
+from ctxfs.session.timeline.effect import Paid
 
 SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
 INSTALLED = next((d.version for d in metadata.distributions(name="genai-prices")), None)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.context.entry import EntryRules, Known, build_entry
-from ctxfs.eviction.placeholder.mentions import entries_of, mentions, worth_naming
+from ctxfs.eviction.placeholder.identifiers import entries_of, mentions, worth_naming
 from ctxfs.eviction.placeholder.text import render
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.messages.incoming import Incoming

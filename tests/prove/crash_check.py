@@ -12,8 +12,8 @@ from ctxfs.session.index import INDEX_NAME, parse_index
 from ctxfs.session.journal import scan
 from ctxfs.session.state import SessionState, fold
 from ctxfs.session.transfer.archive import ArchiveReader
+from ctxfs.storage.files import TEMP_PREFIX
 from ctxfs.storage.local import LocalStore
-from ctxfs.storage.temp_files import TEMP_PREFIX
 from ctxfs.text.jsontext import codec as json_codec
 from prove.crash_disk import CrashDisk, State
 from prove.crash_session import (

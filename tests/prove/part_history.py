@@ -17,7 +17,7 @@ import anyio
 from ctxfs.context.history.history import History
 from ctxfs.context.history.parts import Part as HistoryPart
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.testing.history_play import Played, play, rewritten_parts
+from ctxfs.testing.history_conformance import Played, play, rewritten_parts
 from prove.history_killed import conversation
 from prove.parts import MEMORY, Part, Result, seed_in
 

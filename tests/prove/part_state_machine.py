@@ -20,8 +20,7 @@ from ctxfs.errors import SessionLocked, SessionNotFound
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ContextItem, ItemType
-from ctxfs.messages.messages import Content, ToolMessage, UserMessage
-from ctxfs.messages.readable import readable_text
+from ctxfs.messages.messages import Content, ToolMessage, UserMessage, readable_text
 from ctxfs.session import export_session, import_session
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import Pinned, Record, Removed

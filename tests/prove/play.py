@@ -23,8 +23,8 @@ from ctxfs.session.archive import read_archive
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage import MemoryStore
 from ctxfs.storage.base import NewFile
+from ctxfs.testing.history_conformance import pricing_on
 from ctxfs.testing.invariants import violations
-from ctxfs.testing.pricing import pricing_on
 from ctxfs.testing.strategies import TOOL_NAMES
 from ctxfs.text.jsontext import codec as json_codec
 from prove.sessions import Session, Skill

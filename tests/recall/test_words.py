@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from connections import noted_connections
-from ctxfs.tools.recall.words import Passage, WordIndex
+from ctxfs.tools.recall.archive import Passage, WordIndex
 
 
 def test_an_index_that_is_dropped_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

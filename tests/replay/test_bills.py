@@ -16,11 +16,9 @@ from ctxfs.lab import PriceOptions, Report, replay_files
 from ctxfs.lab.recordings.discover import default_places, recordings_in
 from ctxfs.lab.recordings.recording import Message, ModelCall, Recording, Role
 from ctxfs.lab.replay.answer import answer, check
-from ctxfs.lab.replay.baselines import AsRecorded, Window
-from ctxfs.lab.replay.calibration import calibrated
 from ctxfs.lab.replay.cost import Cost, Policy, replay_session
-from ctxfs.lab.replay.policies import Never
-from ctxfs.lab.replay.prediction import predicted
+from ctxfs.lab.replay.policies import AsRecorded, Never, Window
+from ctxfs.lab.replay.prediction import calibrated, predicted
 from ctxfs.lab.replay.session import Session, prepare
 from ctxfs.lab.replay.tariff import billed_calls, parse_rates, tariff_of
 from ctxfs.messages.base import Usage

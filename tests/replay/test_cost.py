@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from ctxfs.lab.recordings.recording import Message, Recording, Role
 from ctxfs.lab.replay.cost import Cached, Policy, Replacement, Run, replay_session
 from ctxfs.lab.replay.economic import Economic
-from ctxfs.lab.replay.oracle import oracle_cost
-from ctxfs.lab.replay.policies import LAB_POLICIES, Never, policy_named
+from ctxfs.lab.replay.policies import LAB_POLICIES, Never, oracle_cost, policy_named
 from ctxfs.lab.replay.session import Item, Session, distinctive, prepare
 from ctxfs.messages.base import Usage
 from ctxfs.messages.rates import ANTHROPIC_RATES, Rates

@@ -8,15 +8,14 @@ import pytest
 from ctxfs import Context, ContextFileSystem, ItemType
 from ctxfs.errors import SessionClosed
 from ctxfs.eviction import EvictionPricing
-from ctxfs.eviction.economics.features import ItemKind
 from ctxfs.eviction.economics.ledger import read_backs_in
-from ctxfs.eviction.economics.parameters import EvictionParameters
+from ctxfs.eviction.economics.parameters import EvictionParameters, ItemKind
 from ctxfs.eviction.economics.plans import EvictionDecision, Why
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.lab import ExplainedItem, Explanation, explain
 from ctxfs.messages import ContentRange, Layout, Prices, Usage
 from ctxfs.messages.rates import planning_prices
-from ctxfs.testing.pricing import pricing_on
+from ctxfs.testing.history_conformance import pricing_on
 from ctxfs.tools.base import READING_DESCRIPTIONS
 from ctxfs.tools.read import read_tool
 

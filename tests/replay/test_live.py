@@ -26,7 +26,7 @@ from ctxfs.messages import CharsCounter
 from ctxfs.messages.messages import AssistantMessage, SystemMessage
 from ctxfs.messages.rates import ANTHROPIC_RATES
 from ctxfs.testing import MessagesServer
-from ctxfs.testing.pricing import pricing_on
+from ctxfs.testing.history_conformance import pricing_on
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.service]
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ctxfs.adapters.serve.client_files import JsonFile
-from ctxfs.adapters.serve.clients import CLIENTS
+from ctxfs.adapters.serve.clients import CLIENTS, JsonFile
 from ctxfs.cli.app import run
 from ctxfs.errors import ConfigError
 

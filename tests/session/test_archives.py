@@ -13,7 +13,7 @@ from ctxfs.eviction.window import Window
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, ToolMessage
 from ctxfs.session.archive import archived_items, read_archive, without_items, write_archive
-from ctxfs.session.archive_reading import archived
+from ctxfs.session.entries import archived
 from ctxfs.session.records import ItemAdded, Record, Removed
 from session_items import make_item
 

@@ -16,7 +16,7 @@ from ctxfs.eviction.offload_plan import Archive, Plan
 from ctxfs.messages import CharsCounter, ToolCall
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from ctxfs.session.archive_reading import archived
+from ctxfs.session.entries import archived
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.local import LocalStore
 from ctxfs.testing import ScriptedModel

@@ -10,7 +10,6 @@ from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ContentRange, ItemType
 from ctxfs.messages.messages import AssistantMessage, ToolMessage, UserMessage
 from ctxfs.messages.names import short_name
-from ctxfs.session.owner import Owner, check_owner
 from ctxfs.session.record_json import from_json, to_json
 from ctxfs.session.records import (
     CallMade,
@@ -30,7 +29,7 @@ from ctxfs.session.records import (
     UnknownRecord,
     WriterOpened,
 )
-from ctxfs.session.state import OffloadStats, SessionState, fold
+from ctxfs.session.state import OffloadStats, Owner, SessionState, check_owner, fold
 from session_items import PLACEHOLDER, make_item, stored_record
 
 STORED = stored_record("msg_001", item_type=ItemType.USER_MESSAGE)

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ctxfs.errors import TranscriptError
-from ctxfs.testing.checker import Checker
 from ctxfs.testing.invariants import violations
 from ctxfs.testing.prompt_cache import PromptCache
+from ctxfs.testing.scripted import Checker
 from ctxfs.testing.strategies import bodies
 from prove.corruptions import corrupted_bodies, valid_body
 

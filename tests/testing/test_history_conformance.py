@@ -9,8 +9,7 @@ import pytest
 from ctxfs.context.history.history import History
 from ctxfs.context.history.parts import Part
 from ctxfs.errors import CtxfsError
-from ctxfs.testing.history_conformance import HistoryConformance, violations
-from ctxfs.testing.history_play import play, rewritten_parts
+from ctxfs.testing.history_conformance import HistoryConformance, play, rewritten_parts, violations
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +101,7 @@ def test_a_broken_rule_is_found(tmp_path: Path, broken: Callable[..., list[Any]]
 
 
 def test_a_content_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctxfs.testing.history_play.sha256_of", lambda content: str(len(str(content))) + "x")
+    monkeypatch.setattr("ctxfs.testing.history_conformance.sha256_of", lambda content: str(len(str(content))) + "x")
     assert "lost" in {violation.rule for violation in play(1, tmp_path, steps=30).violations}
 
 

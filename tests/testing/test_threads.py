@@ -10,7 +10,7 @@ from anthropic.lib.tools import BetaFunctionTool
 
 from ctxfs.messages import ToolCall
 from ctxfs.testing import Broken, Failure, MessagesServer
-from ctxfs.testing.threads import THREADS_BETA
+from ctxfs.testing.server import THREADS_BETA
 from patience import HANGS_S
 
 pytestmark = pytest.mark.not_measured

@@ -17,11 +17,11 @@ from ctxfs.errors import (
     ToolDefinitionError,
     UnknownItem,
 )
+from ctxfs.eviction.candidates import RESTORED_REPLIES
 from ctxfs.eviction.compaction import SelectiveCompaction, Strategy
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.events import Evicted
-from ctxfs.eviction.holds import RESTORED_REPLIES
 from ctxfs.eviction.window import Window
 from ctxfs.messages import CharsCounter
 from ctxfs.messages.base import Reply, Usage
@@ -37,7 +37,7 @@ from ctxfs.session.timeline.costs import account
 from ctxfs.session.timeline.reading import read_timeline
 from ctxfs.session.timeline.timeline import Timeline
 from ctxfs.storage import MemoryStore
-from ctxfs.testing.pricing import pricing_on
+from ctxfs.testing.history_conformance import pricing_on
 from ctxfs.tools import recall_tools
 from ctxfs.tools.decorator import tool
 from session_items import make_item, stored_record

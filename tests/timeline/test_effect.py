@@ -9,7 +9,7 @@ from ctxfs.messages.base import Usage
 from ctxfs.messages.models.prices import Prices
 from ctxfs.messages.rates import Rates
 from ctxfs.session.records import CallMade, EvictionSet
-from ctxfs.session.timeline.calls import Call
+from ctxfs.session.timeline.changes import Call
 from ctxfs.session.timeline.costs import Account, Departure
 from ctxfs.session.timeline.effect import effect, known_window, recorded_parameters
 

@@ -9,9 +9,9 @@ from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ContentRange
 from ctxfs.messages.rates import Rates
 from ctxfs.session.records import CallMade
-from ctxfs.session.timeline.calls import Call
+from ctxfs.session.timeline.cached import billed_per_counted, units_by_model
+from ctxfs.session.timeline.changes import Call
 from ctxfs.session.timeline.costs import Account, ReadBack
-from ctxfs.session.timeline.units import billed_per_counted, units_by_model
 
 RATES = Rates(read=0.1, write=1.25, output=5.0)
 GROWING = (1_000, 3_000, 4_000, 9_000, 9_200, 15_000)

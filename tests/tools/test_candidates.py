@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from ctxfs.cli.app import run
-from ctxfs.cli.grep_all import Search, Shown, grep_all
+from ctxfs.cli.grep import Search, Shown, grep_all
 from ctxfs.cli.grep_output import Form
 from ctxfs.cli.listed import ProgressLine
 from ctxfs.context import Context
@@ -17,8 +17,8 @@ from ctxfs.messages.items import ItemType
 from ctxfs.messages.messages import AssistantMessage, UserMessage
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.listing.summary import looked_at
-from ctxfs.tools.search.candidates import may_match, needed_words
-from ctxfs.tools.search.query import Query
+from ctxfs.tools.search.search import Query
+from ctxfs.tools.search.sessions import may_match, needed_words
 from session_items import claimed_item, make_item, tool_result
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGVsbG8="}}

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from ctxfs.errors import WorkLimitReached
 from ctxfs.text.steps import Abandoned, CpuBudget, Waiting
-from ctxfs.tools.search.line_pattern import LinePattern, Match, SearchStopped
+from ctxfs.tools.search.line_pattern import LinePattern, Match, SearchStopped, prefix_pattern
 from ctxfs.tools.search.lines import LineSearch, search_part
-from ctxfs.tools.search.pattern_prefix import prefix_pattern
 
 ATOMS = (
     "a",

@@ -15,7 +15,7 @@ from ctxfs.messages.tokens import default_counter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.tools import Tool, ToolResult, read_tool
-from ctxfs.tools.files import Roots
+from ctxfs.tools.read import Roots
 from images import gif, jpeg, png, webp_lossy
 from session_items import tool_result
 

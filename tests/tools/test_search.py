@@ -18,8 +18,7 @@ from ctxfs.text.steps import CpuBudget
 from ctxfs.tools.recall.archive import PastSession
 from ctxfs.tools.search.contents import matches_in, require_progress
 from ctxfs.tools.search.line_pattern import LinePattern
-from ctxfs.tools.search.query import Query
-from ctxfs.tools.search.search import CutLines, Hit, Holdings, Searched, Unread, WholeLines, search
+from ctxfs.tools.search.search import CutLines, Hit, Holdings, Query, Searched, Unread, WholeLines, search
 from ctxfs.tools.search.sessions import Problem, search_held, search_session
 from session_items import tool_result
 

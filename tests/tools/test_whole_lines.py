@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ctxfs.text.steps import CpuBudget
-from ctxfs.tools.search.query import Query
-from ctxfs.tools.search.whole_lines import LinesOfContent
+from ctxfs.tools.search.search import LinesOfContent, Query
 
 PATTERNS = ["a", "^a", "b$", "^$", "a.b", "[^a]", r"a\s+b", "x*", "(?i)A", r"\bb", "^", "$", ".*"]
 

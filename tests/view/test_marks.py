@@ -5,7 +5,7 @@ import pytest
 from ctxfs.text.steps import CpuBudget
 from ctxfs.tools.paging import Line
 from ctxfs.tools.search.line_pattern import LinePattern
-from ctxfs.view.marks import MOST_MARKS, pieces
+from ctxfs.view.content import MOST_MARKS, pieces
 
 
 def marked(pattern: str, text: str, *, begin: int = 0, more: bool = False, budget: CpuBudget | None = None) -> str:

@@ -23,8 +23,7 @@ from ctxfs.storage import LocalSessions
 from ctxfs.storage.local import remove_session
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.tools import Artifact, ArtifactInfo, KnowledgeService
-from ctxfs.tools.workspace.catalogue import Catalogue
-from ctxfs.tools.workspace.sessions import OpenSessions
+from ctxfs.tools.workspace.catalogue import Catalogue, OpenSessions
 
 pytestmark = pytest.mark.anyio
 

@@ -28,7 +28,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.testing.strategies import png
 from ctxfs.tools import Artifact, ArtifactType, KnowledgeService, ToolCallResult, ToolResultOffloadOp, workspace_tools
 from ctxfs.tools.base import Tool
-from ctxfs.tools.workspace.knowledge_list import render
+from ctxfs.tools.workspace.service import render
 from session_items import tool_result
 
 pytestmark = pytest.mark.anyio

@@ -11,8 +11,7 @@ from typing import Any, Final, cast
 
 from anyio import to_thread
 
-from ctxfs.adapters.beside import beside_tokens
-from ctxfs.adapters.extras import needs
+from ctxfs.adapters.extras import beside_tokens, needs
 from ctxfs.context.history.history import History
 from ctxfs.context.history.pool import GIVEN_TO_HISTORY, require_history
 from ctxfs.context.history.structured import arrived

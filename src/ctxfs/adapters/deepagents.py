@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from ctxfs.adapters.extras import needs
-from ctxfs.context.history.host_cache import HostCache
-from ctxfs.context.history.parts import Part
+from ctxfs.context.history.parts import HostCache, Part
 from ctxfs.context.history.pool import GIVEN_TO_HISTORY
 from ctxfs.errors.checks import names_settings
 from ctxfs.eviction.placeholder.text import render

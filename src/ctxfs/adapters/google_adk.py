@@ -6,11 +6,9 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from ctxfs.adapters.beside import beside_tokens
-from ctxfs.adapters.extras import needs
+from ctxfs.adapters.extras import beside_tokens, needs
 from ctxfs.context.history.history import History
-from ctxfs.context.history.host_cache import HostCache
-from ctxfs.context.history.parts import Part, Replacement
+from ctxfs.context.history.parts import HostCache, Part, Replacement
 from ctxfs.context.history.pool import GIVEN_TO_HISTORY, Histories, history_of, require_history
 from ctxfs.context.history.wire_gemini import result_text
 from ctxfs.errors import InvalidToolArguments

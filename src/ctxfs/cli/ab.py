@@ -21,8 +21,7 @@ from ctxfs.cli.output import on_terminal, text_columns, write_private
 from ctxfs.cli.proxy import Anthropic, Command, Gemini, OpenAI, ReadingTurns, checked_url, unreached
 from ctxfs.errors import ConfigError
 from ctxfs.lab.ab.arms import Arm, checked_arms
-from ctxfs.lab.ab.commands import exit_code
-from ctxfs.lab.ab.directory import SessionDirectory
+from ctxfs.lab.ab.directory import SessionDirectory, exit_code
 from ctxfs.lab.ab.meter import Meter, Pricing
 from ctxfs.lab.ab.render import comparison_html, comparison_json, comparison_markdown
 from ctxfs.lab.ab.report import DEFAULT_MARGIN_POINTS

@@ -4,8 +4,16 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ctxfs.cli.columns import print_columns
-from ctxfs.cli.output import ALL_COLUMNS, Reasons, item_names, print_json, print_line, stdout_columns, tokens
+from ctxfs.cli.output import (
+    ALL_COLUMNS,
+    Reasons,
+    item_names,
+    print_columns,
+    print_json,
+    print_line,
+    stdout_columns,
+    tokens,
+)
 from ctxfs.cli.session import find_entry
 from ctxfs.eviction.preview import PREVIEWED
 from ctxfs.session.filesystem import ContextFileSystem

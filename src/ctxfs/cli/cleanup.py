@@ -8,12 +8,9 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from ctxfs.cli.amounts import share_of, span_s
-from ctxfs.cli.columns import print_columns
-from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.lines import to_stderr
-from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl
-from ctxfs.cli.output import print_json, print_line, session_names
+from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, known_sessions, share_of, span_s
+from ctxfs.cli.output import print_columns, print_json, print_line, session_names
 from ctxfs.cli.session import find_session, find_sessions, require_whole_sessions, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural

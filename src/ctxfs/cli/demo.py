@@ -23,12 +23,11 @@ from rich.text import Text
 from ctxfs.agent.agent import Agent
 from ctxfs.agent.config import AgentConfig
 from ctxfs.agent.events import AgentEvent, Done, ToolStarted, UsageReported
-from ctxfs.cli.columns import in_columns
 from ctxfs.cli.demo_script import SYSTEM_PROMPT, TASK, turns
 from ctxfs.cli.explore import exploration_tools
 from ctxfs.cli.lines import CUT
 from ctxfs.cli.options import STORE_VARIABLE, AsJson, Root
-from ctxfs.cli.output import console, print_json
+from ctxfs.cli.output import console, in_columns, print_json
 from ctxfs.errors import OutcomeUnknown, StorageError, Unrecorded
 from ctxfs.eviction.events import Evicted, OffloadFailed, RecordFailed
 from ctxfs.eviction.placeholder.lines import plural
@@ -36,9 +35,8 @@ from ctxfs.eviction.preview import PREVIEWED
 from ctxfs.messages.items import unevicted_tokens
 from ctxfs.messages.messages import ToolCall
 from ctxfs.session.content.visible import visible_text as for_terminal
-from ctxfs.session.paid import Paid
 from ctxfs.session.timeline.costs import Account, account
-from ctxfs.session.timeline.effect import DEFAULT_RULES, Effect, effect
+from ctxfs.session.timeline.effect import DEFAULT_RULES, Effect, Paid, effect
 from ctxfs.session.verify import VerifyReport
 from ctxfs.storage.roots import absolute_root
 from ctxfs.testing.scripted import ScriptedModel

@@ -6,10 +6,8 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from ctxfs.cli.columns import print_columns
-from ctxfs.cli.completion import known_items
-from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, Unasked
-from ctxfs.cli.output import confirm, print_json, print_line
+from ctxfs.cli.options import AsJson, DryRun, Root, SessionArgument, StoreUrl, Unasked, known_items
+from ctxfs.cli.output import confirm, print_columns, print_json, print_line
 from ctxfs.cli.session import (
     find_item_ids,
     find_session,

@@ -11,10 +11,17 @@ import anyio
 import typer
 
 from ctxfs.cli.changes import change_keys, changes_of, print_changes, print_history, undone_changes, without_settled
-from ctxfs.cli.columns import print_columns
-from ctxfs.cli.completion import known_items, known_sessions
-from ctxfs.cli.options import AsJson, Root, StoreUrl
-from ctxfs.cli.output import ALL_COLUMNS, Reasons, item_names, print_json, print_line, stdout_columns, tokens
+from ctxfs.cli.options import AsJson, Root, StoreUrl, known_items, known_sessions
+from ctxfs.cli.output import (
+    ALL_COLUMNS,
+    Reasons,
+    item_names,
+    print_columns,
+    print_json,
+    print_line,
+    stdout_columns,
+    tokens,
+)
 from ctxfs.cli.session import SessionsAt, session_or_file, sessions_at, shown_session
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.economics.plans import Why
@@ -32,8 +39,7 @@ from ctxfs.session.records import Shadowed
 from ctxfs.session.timeline.changes import ItemChange
 from ctxfs.session.timeline.effect import Effect
 from ctxfs.session.timeline.reading import read_timeline
-from ctxfs.session.timeline.request import READ_BACKS_ELSEWHERE
-from ctxfs.session.timeline.timeline import Timeline
+from ctxfs.session.timeline.timeline import READ_BACKS_ELSEWHERE, Timeline
 from ctxfs.text import figures
 
 _Session = Annotated[

@@ -19,8 +19,7 @@ from ctxfs.text.steps import CpuBudget
 from ctxfs.tools.base import Tool
 from ctxfs.tools.decorator import tool
 from ctxfs.tools.search.line_pattern import MAX_CPU_S
-from ctxfs.tools.search.query import Query
-from ctxfs.tools.search.whole_lines import LinesOfContent
+from ctxfs.tools.search.search import LinesOfContent, Query
 
 _LISTED_ENTRIES = 1_000
 _SCANNED_ENTRIES = 20_000

@@ -9,11 +9,8 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from ctxfs.cli.amounts import size_bytes, span_s
-from ctxfs.cli.columns import print_columns
-from ctxfs.cli.completion import known_sessions
-from ctxfs.cli.options import AsJson, DryRun, Root, StoreUrl, Unasked
-from ctxfs.cli.output import confirm, print_json, print_line, session_names
+from ctxfs.cli.options import AsJson, DryRun, Root, StoreUrl, Unasked, known_sessions, size_bytes, span_s
+from ctxfs.cli.output import confirm, print_columns, print_json, print_line, session_names
 from ctxfs.cli.session import find_sessions, require_whole_sessions, sessions_at, stores_of
 from ctxfs.errors import ConfigError, SessionLocked
 from ctxfs.eviction.placeholder.lines import plural

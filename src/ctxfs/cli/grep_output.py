@@ -9,8 +9,7 @@ from ctxfs.cli.output import in_base64
 from ctxfs.session.entries import Entry
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.tools.search.line_pattern import LinePattern
-from ctxfs.tools.search.query import Query, Row
-from ctxfs.tools.search.search import Hit, Searched
+from ctxfs.tools.search.search import Hit, Query, Row, Searched
 
 _MOST_SPANS = 1_000
 

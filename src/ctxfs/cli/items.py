@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import anyio
 import typer
 
-from ctxfs.cli.columns import print_columns
 from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.options import AsJson, ItemArgument, Root, SessionArgument, StoreUrl
 from ctxfs.cli.output import (
     WIDE_COLUMNS,
     in_base64,
     item_names,
+    print_columns,
     print_json,
     print_line,
     stdout_columns,
@@ -33,17 +33,30 @@ from ctxfs.cli.session import (
     sessions_at,
     shown_session,
 )
-from ctxfs.cli.shown import preview
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.items import ContextItem, ItemType, unevicted_tokens
-from ctxfs.messages.messages import AssistantMessage, ToolMessage
+from ctxfs.messages.messages import AssistantMessage, Block, Content, ToolMessage, readable_text
 from ctxfs.messages.names import path_of
 from ctxfs.session.entries import Entry, Place, entries
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.jsontext.write_stream import has_surrogates
 from ctxfs.text.utf8 import lossless_bytes
+
+_PREVIEW_CHARS = 60
+
+
+def preview(content: Content) -> str:
+    """The beginning of a message on one line; for a reply that calls tools, the calls."""
+    calls = [] if isinstance(content, str) else [_call(block) for block in content if block["type"] == "tool_use"]
+    text = " ".join(("; ".join(calls) or readable_text(content)[: 4 * _PREVIEW_CHARS]).split())
+    return text if len(text) <= _PREVIEW_CHARS else f"{text[: _PREVIEW_CHARS - 1]}…"
+
+
+def _call(block: Block) -> str:
+    return f"{block['name']} {json_codec.dumps_text(block['input'])}"
+
 
 _RANGE = re.compile(r"(?P<first>\d*):(?P<last>\d*)|(?P<only>\d+)")
 

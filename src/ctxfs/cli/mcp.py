@@ -8,9 +8,8 @@ import anyio
 import typer
 
 from ctxfs.adapters.serve.protocol import greet, greet_once
-from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.lines import to_stderr
-from ctxfs.cli.options import PreviewAbove, Query, Root, StoreUrl
+from ctxfs.cli.options import PreviewAbove, Query, Root, StoreUrl, known_sessions
 from ctxfs.cli.session import SessionsAt, open_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.preview import DEFAULT_PREVIEW_ABOVE_TOKENS, check_preview_above

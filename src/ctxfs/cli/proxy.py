@@ -14,9 +14,8 @@ import anyio
 import typer
 
 from ctxfs.adapters.serve.programs import program_of, told
-from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.lines import to_stderr
-from ctxfs.cli.options import STORE_VARIABLE, PreviewAbove, Root, StoreUrl
+from ctxfs.cli.options import STORE_VARIABLE, PreviewAbove, Root, StoreUrl, known_sessions
 from ctxfs.cli.session import find_history_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.policy import OffloadPolicy

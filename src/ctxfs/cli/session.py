@@ -12,16 +12,15 @@ from ctxfs.cli.lines import CUT, to_stderr
 from ctxfs.errors import ConfigError, ContentGone, SessionNotFound, UnknownItem
 from ctxfs.errors.spelling import nearest
 from ctxfs.messages.items import ContextItem
-from ctxfs.messages.readable import readable_text
-from ctxfs.session.archive_reading import archived
-from ctxfs.session.entries import Entry, entries, entry_of, inline_content
+from ctxfs.messages.messages import readable_text
+from ctxfs.session.entries import Entry, archived, entries, entry_of, inline_content
 from ctxfs.session.filesystem import ContextFileSystem, reading_once
 from ctxfs.session.listing.summary import changed_at
-from ctxfs.session.owner import check_owner
+from ctxfs.session.state import check_owner
 from ctxfs.storage.base import is_hidden
-from ctxfs.storage.forgotten import forgotten_ids, forgotten_under
-from ctxfs.storage.likely import likely_session, likely_session_under
 from ctxfs.storage.local import is_session
+from ctxfs.storage.local_sessions import likely_session, likely_session_under
+from ctxfs.storage.removal import forgotten_ids, forgotten_under
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.storage.urls import at_url, stores_at

@@ -7,15 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ctxfs.cli.columns import print_columns
 from ctxfs.cli.lines import to_stderr
 from ctxfs.cli.listed import listed
 from ctxfs.cli.options import AsJson, Root, Since, StoreUrl
-from ctxfs.cli.output import on_terminal, print_json, print_line, session_names, tokens
+from ctxfs.cli.output import on_terminal, print_columns, print_json, print_line, session_names, tokens
 from ctxfs.cli.session import sessions_at, stores_of
 from ctxfs.eviction.placeholder.lines import plural
-from ctxfs.session.listing.selection import Selection, SortKey
-from ctxfs.session.listing.summary import SessionSummary, paid_usd
+from ctxfs.session.listing.summary import Selection, SessionSummary, SortKey, paid_usd
 from ctxfs.storage.sessions import SessionStores, has_writer
 from ctxfs.text import figures
 

@@ -13,10 +13,10 @@ from ctxfs.cli.session import SessionsAt, sessions_at, shown_session
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.items import ContextItem
-from ctxfs.messages.readable import readable_text
+from ctxfs.messages.messages import readable_text
 from ctxfs.session.timeline.changes import Changes
 from ctxfs.session.timeline.reading import past_request, read_timeline
-from ctxfs.session.timeline.request import MESSAGES_ELSEWHERE, PastRequest
+from ctxfs.session.timeline.timeline import MESSAGES_ELSEWHERE, PastRequest
 from ctxfs.text import figures
 from ctxfs.text.utf8 import lossless_bytes
 

@@ -13,7 +13,7 @@ from ctxfs.cli.output import print_json, print_line
 from ctxfs.cli.session import find_session, sessions_at, stores_of
 from ctxfs.errors import ConfigError
 from ctxfs.eviction.placeholder.lines import plural
-from ctxfs.session.transfer.copies import copy_session
+from ctxfs.session.copying import copy_session
 from ctxfs.session.transfer.sessions import MAX_BYTES, MAX_FILES, Transferred, export_session, import_session
 from ctxfs.storage.urls import at_url, stores_at
 from ctxfs.text import figures

@@ -10,9 +10,8 @@ from typing import Annotated
 import anyio
 import typer
 
-from ctxfs.cli.completion import known_sessions
 from ctxfs.cli.lines import to_stderr
-from ctxfs.cli.options import Root, StoreUrl
+from ctxfs.cli.options import Root, StoreUrl, known_sessions
 from ctxfs.cli.output import write_private
 from ctxfs.cli.session import SessionsAt, find_session, session_or_file, sessions_at, stores_of
 from ctxfs.errors import ConfigError, MissingExtra

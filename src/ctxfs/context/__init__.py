@@ -10,8 +10,7 @@ from ctxfs.lazy import OTHER_NAMES, lazy
 if TYPE_CHECKING:
     from ctxfs.context.context import Context
     from ctxfs.context.history.history import History
-    from ctxfs.context.history.host_cache import HostCache
-    from ctxfs.context.history.parts import Edits, Part
+    from ctxfs.context.history.parts import Edits, HostCache, Part
     from ctxfs.context.history.pool import Histories
     from ctxfs.context.requests import MessagesRequest
 
@@ -30,9 +29,9 @@ __getattr__, __dir__ = lazy(
     {
         "ctxfs.context.context": ("Context",),
         "ctxfs.context.history.history": ("History",),
-        "ctxfs.context.history.host_cache": ("HostCache",),
         "ctxfs.context.history.parts": (
             "Edits",
+            "HostCache",
             "Part",
         ),
         "ctxfs.context.history.pool": ("Histories",),

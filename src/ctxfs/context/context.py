@@ -12,11 +12,10 @@ from typing import Any, Self
 
 from ctxfs.context.entry import skill_prompt, with_sources
 from ctxfs.context.live import LiveTranscript
-from ctxfs.context.readers import ASSUMED, readers_in
 from ctxfs.context.requests import MessagesRequest, Requests, definitions_of
 from ctxfs.context.resume import go_back, pin_whole, resume, unpin
 from ctxfs.context.room import make_room
-from ctxfs.context.settings import ContextSettings, KeepRecent
+from ctxfs.context.settings import ASSUMED, ContextSettings, KeepRecent, readers_in
 from ctxfs.errors import ConfigError, ContextOverflow, InvalidReply, SessionClosed, UnknownItem
 from ctxfs.errors.checks import async_with_only, names_settings, require_exception, require_int
 from ctxfs.eviction.budget import Calibration
@@ -51,7 +50,7 @@ from ctxfs.session.timeline.back import Back, pinned, restored, undone
 from ctxfs.session.timeline.changes import Changes
 from ctxfs.session.timeline.fork import Forked, fork_session
 from ctxfs.session.timeline.reading import past_request, read_timeline
-from ctxfs.session.timeline.request import PastRequest
+from ctxfs.session.timeline.timeline import PastRequest
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import run_in_steps, uninterrupted
 from ctxfs.storage.urls import STORE_IS_ROOT_PATH

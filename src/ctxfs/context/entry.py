@@ -11,16 +11,13 @@ from functools import partial
 from typing import Any
 
 from ctxfs.errors import TranscriptError
-from ctxfs.eviction.candidates import NO_OPTIONS, EvictionOptions
+from ctxfs.eviction.candidates import NO_OPTIONS, NO_PINS, EvictionOptions, Pins
 from ctxfs.eviction.economics.parameters import LEAST_SAVED_TOKENS
 from ctxfs.eviction.economics.plans import Why
-from ctxfs.eviction.holds import NO_PINS, Pins
 from ctxfs.eviction.offload_plan import EagerOffload, EagerPolicy, Trim
-from ctxfs.eviction.placeholder.arguments import as_json, large_arguments, without_large_arguments
 from ctxfs.eviction.placeholder.attach import digest_budget, digest_of, placeholder_for
-from ctxfs.eviction.placeholder.identifiers import Brought, IdentifierIndex, strings_of
-from ctxfs.eviction.placeholder.mentions import entries_of, mentions
-from ctxfs.eviction.placeholder.text import READ_TOOL, render
+from ctxfs.eviction.placeholder.identifiers import Brought, IdentifierIndex, entries_of, mentions, strings_of
+from ctxfs.eviction.placeholder.text import READ_TOOL, as_json, large_arguments, render, without_large_arguments
 from ctxfs.eviction.policy import OffloadPolicy
 from ctxfs.eviction.preview import Preview
 from ctxfs.messages.incoming import Incoming, new_item

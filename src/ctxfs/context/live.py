@@ -9,9 +9,8 @@ from pathlib import Path
 from ctxfs.context.commit import Pending, carry_out
 from ctxfs.context.entry import Entry, EntryRules, Known, build_entry, recorded_entry
 from ctxfs.context.notices import Notices, Warnings
-from ctxfs.context.readers import ASSUMED, Readers
 from ctxfs.context.replayed import resume
-from ctxfs.context.settings import ContextSettings
+from ctxfs.context.settings import ASSUMED, ContextSettings, Readers
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors import ConfigError, OutcomeUnknown, SessionClosed
 from ctxfs.eviction.compaction import ArchiveSlot, View

@@ -1,15 +1,63 @@
 """What a transcript lost through a damaged journal, and the changes that make it valid again. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ctxfs.messages.incoming import Incoming, new_item
 from ctxfs.messages.items import ContextItem
-from ctxfs.messages.messages import Message, ToolMessage, UserMessage
+from ctxfs.messages.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from ctxfs.messages.names import NameAllocator
 from ctxfs.messages.tokens import TokenCounter
-from ctxfs.session.losses import losses_in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Calls whose results are lost; ``before`` is the item that follows where the results should be."""
+
+    before: str
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Losses:
+    """What a damaged journal lost; falsy if nothing.
+
+    ``orphans`` are results without their call, ``headless`` the reply that comes first because what it answers is lost.
+    """
+
+    orphans: tuple[str, ...]
+    gaps: tuple[Gap, ...]
+    headless: str | None
+
+    def __bool__(self) -> bool:
+        return bool(self.orphans or self.gaps or self.headless)
+
+
+def losses_in(items: Iterable[ContextItem]) -> Losses:
+    """Find where ``items`` are not a valid transcript. Calls at the end without a result yet are not a loss."""
+    orphans: list[str] = []
+    gaps: list[Gap] = []
+    waiting: list[ToolCall] = []
+    first_turn: ContextItem | None = None
+    for item in items:
+        message = item.message
+        if isinstance(message, ToolMessage):
+            place = next((n for n, call in enumerate(waiting) if call.id == message.tool_call_id), None)
+            if place is None:
+                orphans.append(item.id)
+            else:
+                del waiting[place]
+        elif not isinstance(message, SystemMessage):
+            if waiting:
+                gaps.append(Gap(before=item.id, calls=tuple(waiting)))
+            waiting = list(message.tool_calls) if isinstance(message, AssistantMessage) else []
+            first_turn = first_turn or item
+    headless = None
+    if first_turn is not None and isinstance(first_turn.message, AssistantMessage):
+        headless = first_turn.id
+    return Losses(orphans=tuple(orphans), gaps=tuple(gaps), headless=headless)
+
 
 MAY_HAVE_RUN: Final = "It may have run: if the tool changes something, check whether it did before you call it again."
 _LOST_RESULT = f"The result of this call was lost: the session's journal was damaged. {MAY_HAVE_RUN}"

@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 from ctxfs.context.entry import Entry
 from ctxfs.errors import TranscriptError
 from ctxfs.errors.base import quoted
-from ctxfs.eviction.candidates import Candidates, EvictionOptions
+from ctxfs.eviction.candidates import RESTORED_REPLIES, Candidates, EvictionOptions, Holds
 from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
-from ctxfs.eviction.holds import RESTORED_REPLIES, Holds
 from ctxfs.eviction.keep_recent import EphemeralLedger
 from ctxfs.eviction.offload_plan import Plan
 from ctxfs.eviction.placeholder.attach import Placeholder

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from ctxfs.eviction.budget import BilledChange, Calibration
     from ctxfs.eviction.compaction import SelectiveCompaction, Strategy
     from ctxfs.eviction.economics.economy import EvictionPricing
-    from ctxfs.eviction.economics.features import ItemKind
-    from ctxfs.eviction.economics.parameters import EvictionParameters
+    from ctxfs.eviction.economics.parameters import EvictionParameters, ItemKind
     from ctxfs.eviction.economics.plans import EvictionDecision, Why
     from ctxfs.eviction.events import (
         Compacted,
@@ -67,8 +66,10 @@ __getattr__, __dir__ = lazy(
             "Strategy",
         ),
         "ctxfs.eviction.economics.economy": ("EvictionPricing",),
-        "ctxfs.eviction.economics.features": ("ItemKind",),
-        "ctxfs.eviction.economics.parameters": ("EvictionParameters",),
+        "ctxfs.eviction.economics.parameters": (
+            "EvictionParameters",
+            "ItemKind",
+        ),
         "ctxfs.eviction.economics.plans": (
             "EvictionDecision",
             "Why",

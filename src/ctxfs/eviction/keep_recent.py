@@ -3,7 +3,7 @@
 Follows "Context FileSystem 上下文卸载功能", ephemeral tools. A due result is evicted whatever its size, but never
 before the model has seen it once, and never if its placeholder would not be smaller. A result that was evicted before
 it was sent, with a long placeholder, counts as held: when it is due, a short placeholder replaces the long one.
-Restored results stay for a while (``holds``). What one of the last n refers to, since it is sent as a line or a diff,
+Restored results stay for a while (``Holds``). What one of the last n refers to, since it is sent as a line or a diff,
 stays with it: the last n results can be read in the context.
 """
 
@@ -13,8 +13,7 @@ from itertools import islice
 from typing import Final
 
 from ctxfs.errors.spelling import nearest
-from ctxfs.eviction.candidates import Candidates
-from ctxfs.eviction.holds import Holds
+from ctxfs.eviction.candidates import Candidates, Holds
 from ctxfs.eviction.offload_plan import Plan
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.rates import Rates

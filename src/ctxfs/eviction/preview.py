@@ -26,12 +26,11 @@ from ctxfs.eviction.placeholder.text import (
     way_to_read,
 )
 from ctxfs.messages.items import ContextItem
-from ctxfs.messages.messages import ToolMessage, has_media
+from ctxfs.messages.messages import ToolMessage, has_media, part_of, readable_text
 from ctxfs.messages.names import safe_name
-from ctxfs.messages.readable import part_of, readable_text
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.text.jsontext import codec as json_codec
-from ctxfs.text.jsontext.validate import is_json
+from ctxfs.text.jsontext.tokens import is_json
 from ctxfs.text.line_diff import unified_diff
 
 DEFAULT_PREVIEW_ABOVE_TOKENS: Final = 8_000

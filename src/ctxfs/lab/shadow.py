@@ -22,8 +22,7 @@ from ctxfs.errors.checks import names_settings, require_kind, require_number
 from ctxfs.lab.ab.meter import Budget, Pricing, billed_usd, bounds_of
 from ctxfs.lab.ab.statistics import Difference, solved_difference
 from ctxfs.messages.base import Usage
-from ctxfs.messages.messages import to_plain
-from ctxfs.messages.readable import readable_text
+from ctxfs.messages.messages import readable_text, to_plain
 from ctxfs.session.records import Shadowed
 from ctxfs.storage.pool import Work
 from ctxfs.storage.threads import begin

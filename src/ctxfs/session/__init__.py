@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ctxfs.lazy import OTHER_NAMES, lazy
 
 if TYPE_CHECKING:
-    from ctxfs.session.archive_reading import archived
     from ctxfs.session.cleanup.contents import Pruned, prune, prune_session
     from ctxfs.session.cleanup.erasing import ErasedItem, Erasure, erase, erase_plan
     from ctxfs.session.cleanup.live import Collectable, PrunePlan
@@ -19,7 +18,9 @@ if TYPE_CHECKING:
     from ctxfs.session.content.growing import GrowingLog
     from ctxfs.session.content.reader import ContentReader
     from ctxfs.session.content.stored import Stored
+    from ctxfs.session.copying import CopiedSession, copy_session
     from ctxfs.session.damaged import DamagedContent
+    from ctxfs.session.entries import archived
     from ctxfs.session.filesystem import ContextFileSystem
     from ctxfs.session.journal import Damage
     from ctxfs.session.records import (
@@ -28,14 +29,11 @@ if TYPE_CHECKING:
     from ctxfs.session.recovery import Recovery
     from ctxfs.session.redaction import Redaction
     from ctxfs.session.state import SessionState
-    from ctxfs.session.timeline.calls import Call
-    from ctxfs.session.timeline.changes import Changes, ItemChange, What
+    from ctxfs.session.timeline.changes import Call, Changes, ItemChange, What
     from ctxfs.session.timeline.effect import Effect
     from ctxfs.session.timeline.fork import Forked, fork_session
     from ctxfs.session.timeline.reading import past_request, read_timeline
-    from ctxfs.session.timeline.request import PastRequest
-    from ctxfs.session.timeline.timeline import Timeline
-    from ctxfs.session.transfer.copies import CopiedSession, copy_session
+    from ctxfs.session.timeline.timeline import PastRequest, Timeline
     from ctxfs.session.transfer.sessions import Transferred, export_session, import_session
     from ctxfs.session.verify import Problem, VerifyReport
     from ctxfs.session.writer import SessionWriter
@@ -102,7 +100,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "ctxfs.storage.local": ("remove_session",),
-        "ctxfs.session.archive_reading": ("archived",),
+        "ctxfs.session.entries": ("archived",),
         "ctxfs.session.cleanup.contents": (
             "Pruned",
             "prune",
@@ -150,8 +148,8 @@ __getattr__, __dir__ = lazy(
         "ctxfs.session.recovery": ("Recovery",),
         "ctxfs.session.redaction": ("Redaction",),
         "ctxfs.session.state": ("SessionState",),
-        "ctxfs.session.timeline.calls": ("Call",),
         "ctxfs.session.timeline.changes": (
+            "Call",
             "Changes",
             "ItemChange",
             "What",
@@ -165,9 +163,11 @@ __getattr__, __dir__ = lazy(
             "past_request",
             "read_timeline",
         ),
-        "ctxfs.session.timeline.request": ("PastRequest",),
-        "ctxfs.session.timeline.timeline": ("Timeline",),
-        "ctxfs.session.transfer.copies": (
+        "ctxfs.session.timeline.timeline": (
+            "PastRequest",
+            "Timeline",
+        ),
+        "ctxfs.session.copying": (
             "CopiedSession",
             "copy_session",
         ),

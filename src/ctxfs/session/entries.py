@@ -1,15 +1,21 @@
-"""Everything that a session holds, in a list: the items in its context, and contents that are only stored."""
+"""Everything that a session holds, in a list: the items in its context, and contents that are only stored.
+
+The items in an archive are among them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ctxfs.errors import ConfigError
+from ctxfs.errors import ConfigError, UnknownItem
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.messages import Content
+from ctxfs.session.archive import archived_items
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.item_records import absolute
 from ctxfs.session.records import Decided
+from ctxfs.storage.threads import run_in_steps
 
 Place = Literal["context", "file", "removed", "archive"]
 """Where an item's content is; see ``Entry``."""
@@ -106,3 +112,17 @@ def _outside(stored: Stored, decided: Sequence[Decided]) -> Entry:
         item=None,
         stored=stored,
     )
+
+
+async def archived(fs: ContextFileSystem, archive_id: str) -> tuple[ContextItem, ...]:
+    """Return the items in an archive, in order, each exactly as it was when it was archived; paths are absolute.
+
+    Reads the whole journal; an item whose lines in it are damaged is left out. Raises ``UnknownItem`` if there is no
+    such archive, and ``CorruptContent``.
+    """
+    if archive_id not in fs.state.archived.values():
+        raise UnknownItem(archive_id)
+    records = await fs.history()
+    archive = str(await fs.load(archive_id))
+    items = await run_in_steps(lambda: archived_items(archive, archive_id, records))
+    return tuple(absolute(item, fs.base) for item in items)

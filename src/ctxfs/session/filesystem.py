@@ -5,15 +5,25 @@ Follows "Context FileSystem 上下文卸载功能". One object is one session; i
 
 import random
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 from warnings import warn
 
-from ctxfs.errors import ConfigError, ContentGone, NotRestorable, SessionClosed, SessionNotFound, UnknownItem
+import anyio
+
+from ctxfs.errors import (
+    ConfigError,
+    ContentGone,
+    NotRestorable,
+    SessionClosed,
+    SessionLocked,
+    SessionNotFound,
+    UnknownItem,
+)
 from ctxfs.errors.checks import async_with_only, names_settings, require_bool, require_int, require_method
 from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import Content
@@ -30,22 +40,39 @@ from ctxfs.messages.names import (
 )
 from ctxfs.session.content.reader import ContentReader, IndexCache
 from ctxfs.session.content.stored import Stored
+from ctxfs.session.damaged import with_contents
 from ctxfs.session.item_records import absolute
 from ctxfs.session.journal_writer import JournalReader
-from ctxfs.session.loading import with_contents
-from ctxfs.session.owner import Owner, check_owner
-from ctxfs.session.patience import patiently
 from ctxfs.session.records import Record
 from ctxfs.session.recovery import NOTHING_READ, Reading, Recovery, read_journal, scan_session
-from ctxfs.session.state import SessionState, fold
+from ctxfs.session.state import Owner, SessionState, check_owner, fold
 from ctxfs.session.verify import VerifyReport, verify
 from ctxfs.session.writer import SessionWriter
 from ctxfs.storage.base import DirectoryStore, Store
-from ctxfs.storage.likely import likely_session_under
+from ctxfs.storage.local_sessions import likely_session_under
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import run_to_completion, uninterrupted
 from ctxfs.storage.urls import stores_at
+
+FIRST_PAUSE_S = 0.001
+LONGEST_PAUSE_S = 0.05
+
+T = TypeVar("T")
+
+
+async def patiently(attempt: Callable[[], Awaitable[T]], wait_s: float) -> T:
+    """Make the attempt again while another writer has the session, for up to ``wait_s`` seconds."""
+    until = anyio.current_time() + wait_s
+    pause_s = FIRST_PAUSE_S
+    while True:
+        try:
+            return await attempt()
+        except SessionLocked:
+            if anyio.current_time() + pause_s > until:
+                raise
+        await anyio.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 @async_with_only

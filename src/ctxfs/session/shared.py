@@ -1,8 +1,7 @@
 """A session in which several processes take turns."""
 
 from ctxfs.errors import OutcomeUnknown, SessionLocked
-from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.patience import patiently
+from ctxfs.session.filesystem import ContextFileSystem, patiently
 from ctxfs.session.records import Record
 from ctxfs.storage.threads import uninterrupted
 

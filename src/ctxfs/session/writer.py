@@ -17,7 +17,6 @@ from ctxfs.session.damaged import refuse_damaged
 from ctxfs.session.field_types import check_types
 from ctxfs.session.item_records import added, ids_of, metadata_of, replacement
 from ctxfs.session.journal_writer import Commit, JournalWriter, Outcome
-from ctxfs.session.owner import Owner, check_owner
 from ctxfs.session.records import (
     Beside,
     CallMade,
@@ -32,6 +31,7 @@ from ctxfs.session.records import (
     WriterOpened,
 )
 from ctxfs.session.recovery import Reading, SessionScan, quarantine, scan_session
+from ctxfs.session.state import Owner, check_owner
 from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import uninterrupted
 from ctxfs.text.jsontext.write_stream import has_surrogates, is_longer

@@ -1,8 +1,14 @@
-"""How the system's errors become ours: the one place where OSError is read."""
+"""How the system's errors become ours: the one place where OSError is read.
+
+Troubles with stores on servers are counted here, for whoever watches the process.
+"""
 
 import errno
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from ctxfs.errors import NotStored, StorageError, UnsafePath, WriteFailed
 
@@ -55,3 +61,30 @@ def writing(name: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise WriteFailed(name, reason_of(error)) from error
+
+
+Trouble = Literal["retry", "unknown outcome", "lost session"]
+"""A request was made again since it was not answered; whether a change was stored is not known; another writer took a
+session over from this process."""
+
+
+class Troubles:
+    """Counts of troubles that only grow; any thread may use them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[Trouble] = Counter()
+
+    def met(self, trouble: Trouble) -> None:
+        """Count one."""
+        with self._lock:
+            self._counts[trouble] += 1
+
+    def count(self, trouble: Trouble) -> int:
+        """How many there were."""
+        with self._lock:
+            return self._counts[trouble]
+
+
+TROUBLES = Troubles()
+"""Of all sessions of this process: what exports metrics sees no store."""

@@ -1,13 +1,54 @@
-"""One durable file outside any session: whole and on the medium under its name, or not there."""
+"""One durable file outside any session: whole and on the medium under its name, or not there.
+
+It has a temporary name until it is whole and on the medium.
+"""
 
 import secrets
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from ctxfs.errors import NameTaken, WriteFailed
 from ctxfs.storage.directories import make_root
 from ctxfs.storage.failures import writing
-from ctxfs.storage.port import FileKind, FileSystem, OsFileSystem, close_quietly
-from ctxfs.storage.temp_files import TEMP_PREFIX, discard_temp, rename_temp, write_temp
+from ctxfs.storage.port import FileKind, FileSystem, OsFileSystem, close_quietly, write_all
+
+TEMP_PREFIX = ".ctxfs-tmp-"
+
+
+def write_temp(fs: FileSystem, dir_fd: int, temp: str, chunks: Iterable[bytes], *, sync: bool) -> None:
+    """Write the new file ``temp``; nothing of it stays after a failure. Raises OSError and what ``chunks`` raises."""
+    fd = fs.create(dir_fd, temp)
+    try:
+        try:
+            size = 0
+            for chunk in chunks:
+                write_all(fs, fd, [chunk])
+                if sync:  # the disk writes while the next chunk is made
+                    fs.begin_sync(fd, size, len(chunk))
+                size += len(chunk)
+            if sync:
+                fs.sync(fd)
+        finally:
+            fs.close(fd)
+    except BaseException:
+        discard_temp(fs, dir_fd, temp)
+        raise
+
+
+def rename_temp(fs: FileSystem, dir_fd: int, temp: str, name: str) -> None:
+    """Give ``temp`` its name, replacing what has it. Raises OSError; then ``temp`` is gone."""
+    try:
+        fs.rename(dir_fd, temp, name)
+    except BaseException:
+        discard_temp(fs, dir_fd, temp)
+        raise
+
+
+def discard_temp(fs: FileSystem, dir_fd: int, temp: str) -> None:
+    """Remove ``temp`` if that is possible; otherwise the next user of the directory removes it."""
+    with suppress(OSError):
+        fs.unlink(dir_fd, temp)
 
 
 def write_file(path: Path, data: bytes, *, overwrite: bool, fs: FileSystem | None = None) -> None:

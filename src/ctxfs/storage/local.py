@@ -29,12 +29,11 @@ from ctxfs.errors.checks import names_settings
 from ctxfs.storage.base import DirectoryStore, NewFile, RewritingStore, Store, check_name, check_session_name, is_hidden
 from ctxfs.storage.directories import Directories, Parts, check_file, make_root, may_hold
 from ctxfs.storage.failures import reading, reason_of, writing
-from ctxfs.storage.forgotten import forgotten, note_forgotten
+from ctxfs.storage.files import TEMP_PREFIX, discard_temp, rename_temp, write_temp
 from ctxfs.storage.lock_file import LOCK_NAME, WriterLock
 from ctxfs.storage.log_file import LOG_NAME, LogFile
 from ctxfs.storage.port import FileKind, FileStat, FileSystem, OsFileSystem, close_quietly, link_across, write_all
-from ctxfs.storage.removal import hide, remove_all_hidden, remove_hidden
-from ctxfs.storage.temp_files import TEMP_PREFIX, discard_temp, rename_temp, write_temp
+from ctxfs.storage.removal import forgotten, hide, note_forgotten, remove_all_hidden, remove_hidden
 from ctxfs.storage.threads import run_to_completion
 
 Durability = Literal["full", "process"]

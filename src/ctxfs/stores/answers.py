@@ -8,8 +8,7 @@ from typing import Final, TypeVar
 
 from ctxfs.errors import OutcomeUnknown, StoreRefused, WriteFailed
 from ctxfs.errors.checks import require_number
-from ctxfs.storage.failures import NoAnswer, NotSent
-from ctxfs.storage.troubles import TROUBLES
+from ctxfs.storage.failures import TROUBLES, NoAnswer, NotSent
 
 T = TypeVar("T")
 

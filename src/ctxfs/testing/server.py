@@ -1,22 +1,147 @@
-"""Model servers on loopback that follow a script: real HTTP for the real SDKs, strict as the providers are."""
+"""Model servers on loopback that follow a script: real HTTP for the real SDKs, strict as the providers are.
 
+They know thinking that is signed together with what stood before it, and conversations that the Messages API keeps
+between requests, of which each then holds only what is new.
+"""
+
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ctxfs.agent.llm.bound_thinking import BINDING_BETA
 from ctxfs.errors import InvalidRequest
 from ctxfs.errors.checks import names_settings
 from ctxfs.messages.base import CUT, Usage
 from ctxfs.messages.messages import THINKING, AssistantMessage, Block
 from ctxfs.messages.tokens import TokenCounter, count_content
 from ctxfs.testing import invariants
-from ctxfs.testing.bound_thinking import BoundThinking
 from ctxfs.testing.loopback import Answer, LoopbackServer
 from ctxfs.testing.prompt_cache import CHARS4, PromptCache
 from ctxfs.testing.scripted import Cut, Script, Turn
-from ctxfs.testing.threads import ThreadRefused, Threads
 from ctxfs.text.jsontext import codec as json_codec
+
+
+class BoundThinking:
+    """What stood before each thinking block that a server made; other thinking is not known by it, and let pass.
+
+    Thinking before a block does not count, though the provider counts that too: of a run only the first may be gone.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[str, str] = {}
+
+    def made(self, request: Mapping[str, Any], content: Sequence[Block]) -> None:
+        """A reply to ``request`` has ``content``."""
+        whole = [*request["messages"], {"role": "assistant", "content": content}]
+        for _, signature, before in _found({**request, "messages": whole}):
+            self._before.setdefault(signature, before)
+
+    def checked(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> list[str]:
+        """The places of invalid thinking, which is left out.
+
+        Raises:
+            InvalidRequest: the request does not ask for that, or asks for it without the name in its header.
+
+        """
+        binding = (request.get("thinking") or {}).get("block_binding")
+        if binding is not None and BINDING_BETA not in headers.get("anthropic-beta", ""):
+            raise InvalidRequest("thinking.block_binding: Extra inputs are not permitted")
+        found = ((place, self._before.get(signature, before) == before) for place, signature, before in _found(request))
+        invalid = [place for place, is_valid in found if not is_valid]
+        if invalid and (binding or {}).get("prefix_mismatch_behavior") != "drop_block":
+            raise InvalidRequest(
+                f"{invalid[0]}: Invalid `signature` in `thinking` block. "
+                "The block is bound to a different conversation."
+            )
+        return invalid
+
+
+def _found(request: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Each thinking block: its place, its signature, and what stands before it."""
+    before = hashlib.sha256(json_codec.dumps([_unmarked(request.get(head)) for head in ("system", "tools")]))
+    for i, message in enumerate(request["messages"]):
+        content = message["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        for j, block in enumerate(blocks):
+            if block["type"] in THINKING:
+                yield f"messages.{i}.content.{j}", block.get("signature") or block["data"], before.hexdigest()
+            else:
+                before.update(json_codec.dumps([message["role"], _unmarked(block)]))
+
+
+def _unmarked(value: Any) -> Any:
+    """``value`` without cache breakpoints."""
+    if isinstance(value, Mapping):
+        return {key: _unmarked(inner) for key, inner in value.items() if key != "cache_control"}
+    return [_unmarked(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+THREADS_BETA = "message-threads-2026-08-12"
+"""The name in the header ``anthropic-beta`` without which the field ``thread`` is unknown."""
+
+_KEPT = ("system", "tools")
+"""What a thread keeps from the request that created it, so that no other may repeat it."""
+
+
+class ThreadRefused(InvalidRequest):
+    """A thread cannot be continued by a request. ``code``: by which an SDK knows the reason; None: it has no code."""
+
+    def __init__(self, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Threads:
+    """The threads of one server, by the id of the reply that each ends with."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, dict[str, Any]] = {}
+        self._continued: set[str] = set()
+
+    def whole(self, request: dict[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
+        """``request`` as if it held all that its thread does.
+
+        Raises:
+            ThreadRefused: there is no such thread, or it cannot be continued by this request.
+
+        """
+        thread = request.get("thread")
+        if thread is None:
+            return request
+        if THREADS_BETA not in headers.get("anthropic-beta", ""):
+            raise ThreadRefused("thread: Extra inputs are not permitted")
+        match thread:
+            case {"type": "create"}:
+                return {key: value for key, value in request.items() if key != "thread"}
+            case {"type": "continue", "previous_message_id": str(previous)}:
+                return self._continuing(request, previous)
+        raise ThreadRefused("thread: use {'type': 'create'}, or {'type': 'continue', 'previous_message_id': ...}")
+
+    def _continuing(self, request: dict[str, Any], previous: str) -> dict[str, Any]:
+        if previous in self._continued:
+            raise ThreadRefused(f"thread: {previous} was continued already", "thread_already_continued")
+        if (kept := self._ends.get(previous)) is None:
+            raise ThreadRefused(f"thread: there is none that ends with {previous}", "thread_not_found")
+        if repeated := [key for key in _KEPT if key in request]:
+            raise ThreadRefused(f"thread: {' and '.join(repeated)} cannot be set again: the thread keeps them")
+        own = {key: value for key, value in request.items() if key != "thread"}
+        new = own.get("messages")
+        return {**kept, **own, "messages": [*kept["messages"], *new] if isinstance(new, list) else new}
+
+    def replied(
+        self, request: Mapping[str, Any], whole: Mapping[str, Any], reply_id: str, content: list[Block]
+    ) -> None:
+        """Keep the thread of ``request``, if it is in one; ``whole`` is what it came to, and its reply was given."""
+        if (thread := request.get("thread")) is None:
+            return
+        if thread["type"] == "continue":
+            del self._ends[thread["previous_message_id"]]
+            self._continued.add(thread["previous_message_id"])
+        messages = [*whole["messages"], {"role": "assistant", "content": content}]
+        self._ends[reply_id] = {**{key: whole[key] for key in _KEPT if key in whole}, "messages": messages}
+
 
 __all__ = ["Broken", "Failure", "MessagesServer", "ServerTurn"]
 

@@ -9,7 +9,7 @@ from ctxfs.lazy import lazy
 
 if TYPE_CHECKING:
     from ctxfs.session.state import OffloadStats
-    from ctxfs.text.jsontext.stringify import stringify
+    from ctxfs.text.jsontext.codec import stringify
     from ctxfs.tools.base import RunningCall, Tool, ToolResult, running_call
     from ctxfs.tools.bash import Bash, bash_tool
     from ctxfs.tools.decorator import tool
@@ -77,7 +77,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "ctxfs.session.state": ("OffloadStats",),
-        "ctxfs.text.jsontext.stringify": ("stringify",),
+        "ctxfs.text.jsontext.codec": ("stringify",),
         "ctxfs.tools.base": (
             "RunningCall",
             "Tool",

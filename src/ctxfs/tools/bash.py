@@ -32,7 +32,7 @@ from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.task_group import TaskGroup
 from ctxfs.storage.threads import run_in_steps, uninterrupted
-from ctxfs.text.jsontext.validate import is_json
+from ctxfs.text.jsontext.tokens import is_json
 from ctxfs.tools.base import CALL, Tool, ToolResult, told
 from ctxfs.tools.materialization import SNIPPET_BYTES, SNIPPET_LINES, ContextRef, Materialize, snippet_bounds
 

@@ -23,16 +23,15 @@ from ctxfs.eviction.placeholder.text import (
 )
 from ctxfs.messages.incoming import Incoming, new_item
 from ctxfs.messages.items import ContextItem
-from ctxfs.messages.messages import Content, ToolMessage, check_content, has_media, text_with
+from ctxfs.messages.messages import Content, ToolMessage, check_content, has_media, part_of, readable_text, text_with
 from ctxfs.messages.names import artifact_name, path_of, safe_name
-from ctxfs.messages.readable import part_of, readable_text
 from ctxfs.messages.tokens import TokenCounter, load_counter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import Key, decided_at_source, sha256_of
 from ctxfs.session.records import Decided
 from ctxfs.storage.threads import run_in_steps
 from ctxfs.text.jsontext import codec as json_codec
-from ctxfs.text.jsontext.validate import is_json
+from ctxfs.text.jsontext.tokens import is_json
 
 _SLICE = 262_144
 

@@ -23,8 +23,7 @@ from ctxfs.storage.threads import run_in_steps
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.steps import checkpoint
 from ctxfs.tools.base import Tool, ToolResult
-from ctxfs.tools.reading import reading_tool
-from ctxfs.tools.stored import Scope
+from ctxfs.tools.stored import Scope, reading_tool
 
 MAX_BYTES = 12 * 1024 * 1024
 """A larger content is not parsed: that alone would take the time that a question has."""

@@ -25,7 +25,7 @@ from ctxfs.storage.base import check_name
 from ctxfs.storage.failures import writing
 from ctxfs.storage.files import write_file
 from ctxfs.storage.threads import run_in_steps, run_to_completion
-from ctxfs.text.jsontext.stringify import stringify
+from ctxfs.text.jsontext.codec import stringify
 
 
 def plain_name(raw: str, what: str) -> str:

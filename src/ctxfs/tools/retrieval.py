@@ -21,7 +21,6 @@ from ctxfs.storage.threads import run_in_steps
 from ctxfs.text.jsontext.path import parse_path, select_lines
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.paging import MAX_POSITION, Line, LineCutter, render_page, row
-from ctxfs.tools.reading import reading_tool
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.search.page import DEFAULT_MATCHES, grep_page
 from ctxfs.tools.stored import (
@@ -32,6 +31,7 @@ from ctxfs.tools.stored import (
     noting_missing,
     page_result,
     read_page,
+    reading_tool,
     stored_ends,
 )
 

@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from ctxfs.messages.base import Usage
 from ctxfs.messages.items import ItemType
-from ctxfs.session.paid import Paid
 from ctxfs.session.records import Shadowed
 from ctxfs.session.timeline.costs import Account
+from ctxfs.session.timeline.effect import Paid
 
 
 class Part(StrEnum):

@@ -6,16 +6,15 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
 from ctxfs.messages.items import ContextItem, ItemType
-from ctxfs.messages.messages import AssistantMessage, ToolCall, ToolMessage, text_of
+from ctxfs.messages.messages import AssistantMessage, ToolCall, ToolMessage, text_of, title_of
 from ctxfs.messages.models.prices import Prices
-from ctxfs.messages.readable import title_of
 from ctxfs.session.content.stored import Stored
-from ctxfs.session.paid import Paid
 from ctxfs.session.records import CallMade, EvictionSet, ItemAdded, Record, Shadowed
 from ctxfs.session.redaction import Redaction
 from ctxfs.session.state import SessionState
 from ctxfs.session.timeline.changes import ItemChange, What
 from ctxfs.session.timeline.costs import account_of
+from ctxfs.session.timeline.effect import Paid
 from ctxfs.session.timeline.lives import Lives, Step
 from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife, Part, ShadowRun

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.session.timeline.changes import Changes, ItemChange
-from ctxfs.session.timeline.request import PastRequest
-from ctxfs.session.timeline.timeline import Timeline, Walk
+from ctxfs.session.timeline.timeline import PastRequest, Timeline, Walk
 from ctxfs.view.activity import Activity, Call, Event, EventKind, ItemLife
 
 ROWS_SHOWN = 120

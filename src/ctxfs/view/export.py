@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ctxfs.errors import CtxfsError
-from ctxfs.messages.readable import readable_text, title_of
+from ctxfs.messages.messages import readable_text, title_of
 from ctxfs.session.listing.summary import Question
 from ctxfs.session.redaction import Redaction
 from ctxfs.storage.threads import run_in_steps, run_to_completion

@@ -15,10 +15,9 @@ from ctxfs.text.steps import CpuBudget
 from ctxfs.tools.paging import Line
 from ctxfs.tools.search.line_pattern import MAX_CPU_S, LinePattern
 from ctxfs.tools.search.lines import FoundLine
-from ctxfs.tools.search.query import Query
-from ctxfs.tools.search.search import CutLines, Hit
+from ctxfs.tools.search.search import CutLines, Hit, Query
 from ctxfs.tools.search.sessions import Problem, search_session
-from ctxfs.view.marks import Piece, pieces
+from ctxfs.view.content import Piece, pieces
 from ctxfs.view.overview import chosen_rows
 from ctxfs.view.sources import OpenSessions
 

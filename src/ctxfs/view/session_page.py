@@ -7,9 +7,9 @@ from typing import Any, Self, cast
 
 from ctxfs.errors import ConfigError, ContentGone, StorageError, ToolError, UnknownItem
 from ctxfs.messages.items import ContextItem, ItemType, unevicted_tokens
+from ctxfs.messages.messages import readable_text
 from ctxfs.messages.models.known import known_model
 from ctxfs.messages.names import path_of
-from ctxfs.messages.readable import readable_text
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.records import Decided, Record
 from ctxfs.session.timeline.effect import Effect, compared_window, effect, known_window

@@ -1,20 +1,21 @@
 """A proxy on this machine between a program and the APIs of models: requests are rewritten on their way out.
 
 The only module that imports the packages ``starlette`` and ``uvicorn``. Keys are forwarded, and never kept or logged.
-Replies, and requests that do not ask for a reply of a model, pass through unchanged.
+Replies, and requests that do not ask for a reply of a model, pass through unchanged. A ``Meter`` or a ``Shadow`` sees
+the requests for replies too: for budgets, measurements and comparisons.
 """
 
 import logging
 import secrets
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import httpx2
 import uvicorn
@@ -35,7 +36,6 @@ from ctxfs.adapters.serve.calls import (
     thread_of,
     unstreamed_url,
 )
-from ctxfs.adapters.serve.metering import FREE, Meter, MeteredCall, Shadow
 from ctxfs.adapters.serve.reading import ReadingTurns
 from ctxfs.adapters.serve.rewriting import MOST_BODY_BYTES, MOST_REFUSAL_BYTES, REFUSED, Rewriting, Sent
 from ctxfs.adapters.serve.savings import Savings
@@ -43,6 +43,7 @@ from ctxfs.agent.llm.sse import UsageReader
 from ctxfs.context.history.files import run_alone
 from ctxfs.context.history.history import History
 from ctxfs.context.history.pool import Histories
+from ctxfs.context.history.views import Api
 from ctxfs.context.history.wire import tools_in
 from ctxfs.errors import BudgetSpent, CtxfsError
 from ctxfs.errors.checks import names_settings
@@ -52,6 +53,66 @@ from ctxfs.storage.sessions import SessionStores, is_there
 from ctxfs.storage.threads import begin
 from ctxfs.storage.urls import STORE_IS_ROOT_PATH, stores_at
 from ctxfs.text.jsontext import codec as json_codec
+
+FREE = ("/count_tokens", "/input_tokens", ":countTokens")
+"""How the paths of requests end that cost nothing, although they are posted."""
+
+
+class MeteredCall(Protocol):
+    """One request that is sent."""
+
+    @property
+    def content(self) -> bytes:
+        """The bytes to send."""
+
+    def ended(self, status: int, bill: tuple[dict[str, Any], str | None] | None, *, is_whole: bool) -> None:
+        """Take the end of the call; a second end says nothing.
+
+        Args:
+            status: of the answer; 0: there was none.
+            bill: the usage and the model that the reply names; None: it names none.
+            is_whole: the reply came to its end.
+
+        """
+
+
+class Meter(Protocol):
+    """Sees every request for a reply as it is about to be sent; any thread may call it."""
+
+    def began(self, api: Api, body: Mapping[str, Any] | None, content: bytes, *, place: str, model: str) -> MeteredCall:
+        """Take a request that is about to be sent.
+
+        Args:
+            api: the API that it is for.
+            body: what ``content`` is, decoded; None: it could not be read.
+            content: its bytes, perhaps compressed.
+            place: the conversation and its branch.
+            model: the model that the path of the request names; "": the body names it.
+
+        Raises:
+            BudgetSpent: it must not be sent.
+
+        """
+
+
+class Shadow(Protocol):
+    """Sees every request for a reply that was rewritten, as it is about to be sent; any thread may call it.
+
+    See ``ctxfs.lab.shadow.Sampler``: it neither raises nor waits.
+    """
+
+    def take(
+        self,
+        api: Api,
+        given: Mapping[str, Any],
+        rewritten: Mapping[str, Any],
+        note: Callable[[Any], None],
+        *,
+        send: Callable[[dict[str, Any]], Any],
+        model: str,
+    ) -> None:
+        """Take a request as it came and as it is sent; ``send`` sends another body to the same place."""
+
 
 _log = logging.getLogger("ctxfs.adapters")
 

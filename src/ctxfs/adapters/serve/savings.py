@@ -11,9 +11,8 @@ from ctxfs.messages.models.known import known_model
 from ctxfs.messages.models.prices import Prices
 from ctxfs.messages.rates import bill_usd
 from ctxfs.session.records import CallMade, EvictionSet
-from ctxfs.session.timeline.cached import Billed, Cached, cached
+from ctxfs.session.timeline.cached import Billed, Cached, cached, units_by_model
 from ctxfs.session.timeline.effect import compared_window
-from ctxfs.session.timeline.units import units_by_model
 from ctxfs.text import figures
 
 

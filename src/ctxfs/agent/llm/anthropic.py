@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ctxfs.agent.llm.accumulate import ReplyBuilder
 from ctxfs.agent.llm.bound_thinking import ThinkingDropper, beta_headers
-from ctxfs.agent.llm.client_settings import REPLACED, check_client
-from ctxfs.agent.llm.connection import Connection, require_sdk
+from ctxfs.agent.llm.connection import REPLACED, Connection, check_client, require_sdk
 from ctxfs.agent.llm.retry import MAX_RETRIES, AttemptFailed, broken, classify, retrying
 from ctxfs.agent.llm.sse import streamed_reply
 from ctxfs.errors import MissingApiKey, UnsupportedCacheTtl

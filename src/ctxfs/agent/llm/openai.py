@@ -16,8 +16,7 @@ from ctxfs.agent.llm.chat_completions import (
     to_chat_body,
     with_empty_texts,
 )
-from ctxfs.agent.llm.client_settings import REPLACED, check_client
-from ctxfs.agent.llm.connection import Connection, require_sdk
+from ctxfs.agent.llm.connection import REPLACED, Connection, check_client, require_sdk
 from ctxfs.agent.llm.retry import MAX_RETRIES, AttemptFailed, broken, classify, retrying
 from ctxfs.agent.llm.sse import streamed_reply
 from ctxfs.errors import ConfigError, InvalidRequest, MissingApiKey

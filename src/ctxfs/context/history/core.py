@@ -12,8 +12,7 @@ from ctxfs.context.history.branch import Branch
 from ctxfs.context.history.counting import NotingCounter
 from ctxfs.context.history.decisions import Decisions
 from ctxfs.context.history.files import SessionFiles, run_alone
-from ctxfs.context.history.host_cache import NO_HOST_CACHE, HostCache
-from ctxfs.context.history.parts import Edits, Part, plain_content
+from ctxfs.context.history.parts import NO_HOST_CACHE, Edits, HostCache, Part, plain_content
 from ctxfs.context.history.settings import HistorySettings
 from ctxfs.context.history.view import Decision, HistoryView
 from ctxfs.context.notices import Warnings
@@ -33,10 +32,9 @@ from ctxfs.messages.names import NameAllocator, layout_of, path_of
 from ctxfs.messages.tokens import count_content, default_counter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import Key, sha256_of
-from ctxfs.session.owner import OtherOwner
 from ctxfs.session.records import CallMade, PartsNoted, Record, Shadowed
 from ctxfs.session.shared import SharedFileSystem
-from ctxfs.session.state import SessionState
+from ctxfs.session.state import OtherOwner, SessionState
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.read import read_tool
 from ctxfs.tools.recall.past import RECALL_TOOLS

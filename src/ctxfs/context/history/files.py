@@ -1,24 +1,42 @@
 """The files of one session, used from any thread and any event loop: each use has a loop and a thread of its own.
 
-Nothing that is kept here belongs to a loop or a thread, so nothing can hang, and a process that forks loses nothing.
-The session is locked only while something is written: several processes take turns in it.
+Nothing that is kept here belongs to a loop or a thread, so nothing can hang, and a process that forks loses nothing: it
+forgets the threads, handles and locks of its parent. The session is locked only while something is written: several
+processes take turns in it.
 """
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import anyio
 
 from ctxfs.messages.items import ContextItem
-from ctxfs.session.owner import check_owner
 from ctxfs.session.records import Record
 from ctxfs.session.shared import SharedFileSystem
+from ctxfs.session.state import check_owner
 from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.threads import begin
 
 T = TypeVar("T")
+
+_known: "WeakKeyDictionary[Any, Callable[[Any], None]]" = WeakKeyDictionary()
+
+
+def forget_in_forked(one: T, forget: Callable[[T], None]) -> None:
+    """Call ``forget`` on ``one`` in every process that is forked from this one, as long as ``one`` exists."""
+    _known[one] = forget
+
+
+def _forget_all() -> None:
+    for one, forget in list(_known.items()):
+        forget(one)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def run_alone(func: Callable[[], Awaitable[T]]) -> T:

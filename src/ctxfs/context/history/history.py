@@ -9,13 +9,11 @@ from typing import Any, Final, Self, TypeVar
 from anyio import to_thread
 
 from ctxfs.context.history.core import HistoryCore
-from ctxfs.context.history.forked import forget_in_forked
-from ctxfs.context.history.host_cache import NO_HOST_CACHE, HostCache
-from ctxfs.context.history.parts import Edits, Part, checked_parts, result_content
+from ctxfs.context.history.files import forget_in_forked
+from ctxfs.context.history.parts import NO_HOST_CACHE, Edits, HostCache, Part, checked_parts, result_content
 from ctxfs.context.history.settings import HistorySettings
-from ctxfs.context.history.views import VIEWS, Api
+from ctxfs.context.history.views import VIEWS, Api, WireMemories
 from ctxfs.context.history.wire import Body, tools_in
-from ctxfs.context.history.wire_memories import WireMemories
 from ctxfs.errors.checks import names_settings, require_exception, require_int, require_kind, require_text
 from ctxfs.eviction.economics.economy import EvictionPricing
 from ctxfs.eviction.events import ContextEvent

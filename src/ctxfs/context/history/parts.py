@@ -1,17 +1,66 @@
 """What a history is shown as, and what is given back: parts in, edits out. Pure.
 
 Nothing is ever converted back and forth: an adapter shows a view of its own messages, and applies the edits to copies
-of them, so that none of their fields can be lost.
+of them, so that none of their fields can be lost. Besides, it shows what the framework asks of the provider's prompt
+cache (``HostCache``).
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from ctxfs.errors import ContextOverflow, TranscriptError
-from ctxfs.messages.messages import Block, Content, check_content
+from ctxfs.messages.messages import Block, Content, check_content, to_plain
+from ctxfs.messages.models.prices import TTL_SECONDS, CacheTtl
 from ctxfs.text.jsontext.codec import check_json
+
+_LAST: Final = 3
+"""How many messages at the end of a request may have breakpoints that the program moves with each request."""
+
+
+class HostCache(NamedTuple):
+    """``at_end``: the framework's breakpoints are at the end of its requests. ``ttl``: how long they keep a prefix.
+
+    None: not known.
+    """
+
+    at_end: bool = False
+    ttl: CacheTtl | None = None
+
+    def then(self, later: "HostCache") -> "HostCache":
+        """What is known once ``later`` has also been seen."""
+        return HostCache(self.at_end or later.at_end, later.ttl or self.ttl)
+
+
+NO_HOST_CACHE = HostCache()
+"""Nothing is known about breakpoints."""
+
+
+def asked_by(*settings: Any) -> HostCache:
+    """What the first of these settings that is set (to True, a time or a mark) asks for at the end of requests."""
+    given = next((setting for setting in settings if setting), None)
+    if given is None:
+        return NO_HOST_CACHE
+    ttl = given.get("ttl") if isinstance(given, Mapping) else getattr(given, "ttl", given)
+    for known in TTL_SECONDS:
+        if known == ttl:
+            return HostCache(at_end=True, ttl=known)
+    return HostCache(at_end=True)
+
+
+def mark_of(messages: Sequence[Any], key: str = "cache_control") -> Any:
+    """The mark ``key`` that a program set in one of its last messages, or in a block of its content; None: none."""
+    for given in reversed(messages[-_LAST:]):
+        message = to_plain(given)
+        content = message.get("content")
+        blocks: Iterable[Any] = () if content is None or isinstance(content, str) else content
+        # Of a message, the last block with a mark, else its own.
+        for part in reversed([message, *map(to_plain, blocks)]):
+            if isinstance(part, Mapping) and part.get(key):
+                return part[key]
+    return None
+
 
 Kind = Literal["user", "reply", "call", "result"]
 """The kinds of parts: input of the model, its replies, its tool calls, and their results."""

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from ctxfs.context.entry import Entry, EntryRules, Known, build_entry, recorded_entry
 from ctxfs.context.history.decisions import Decisions
-from ctxfs.context.history.host_cache import NO_HOST_CACHE, HostCache
-from ctxfs.context.history.parts import Part, Replacement, plain_content
+from ctxfs.context.history.parts import NO_HOST_CACHE, HostCache, Part, Replacement, plain_content
 from ctxfs.context.history.settings import HistorySettings
 from ctxfs.context.history.slots import (
     BY_ANOTHER_LIBRARY,

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ctxfs.context.history.host_cache import NO_HOST_CACHE, HostCache
-from ctxfs.context.history.parts import Part, Replacement, check_names
+from ctxfs.context.history.parts import NO_HOST_CACHE, HostCache, Part, Replacement, check_names
 from ctxfs.errors import TranscriptError
 from ctxfs.messages.messages import Block, to_plain
 from ctxfs.messages.wire_names import tool_names

@@ -9,8 +9,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ctxfs.context.history.host_cache import HostCache, asked_by, mark_of
-from ctxfs.context.history.parts import Part, Replacement
+from ctxfs.context.history.parts import HostCache, Part, Replacement, asked_by, mark_of
 from ctxfs.context.history.wire import Body, WireMemory, WireView, blocks_or_text
 from ctxfs.errors import TranscriptError
 from ctxfs.messages.messages import Block, to_plain

@@ -10,8 +10,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from ctxfs.context.history.host_cache import HostCache, asked_by, mark_of
-from ctxfs.context.history.parts import Kind, Part, Replacement
+from ctxfs.context.history.parts import HostCache, Kind, Part, Replacement, asked_by, mark_of
 from ctxfs.context.history.wire import Body, WireMemory, WireView, blocks_or_text, last_mark, spread
 from ctxfs.errors import ConfigError
 from ctxfs.messages.messages import to_plain

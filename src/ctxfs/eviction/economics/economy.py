@@ -13,13 +13,10 @@ from typing import Any
 from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import names_settings, require_bool, require_kind
 from ctxfs.eviction.candidates import Candidates
-from ctxfs.eviction.economics.belief import Billed
-from ctxfs.eviction.economics.features import ItemKind, kind_of_result, program_of
 from ctxfs.eviction.economics.held import Candidate
-from ctxfs.eviction.economics.ledger import Ledger
-from ctxfs.eviction.economics.outlook import decisions, next_start
-from ctxfs.eviction.economics.parameters import EvictionParameters
-from ctxfs.eviction.economics.planner import plan
+from ctxfs.eviction.economics.ledger import Billed, Ledger
+from ctxfs.eviction.economics.parameters import EvictionParameters, ItemKind, kind_of_result, program_of
+from ctxfs.eviction.economics.planner import decisions, next_start, plan
 from ctxfs.eviction.economics.plans import EvictionDecision, Why
 from ctxfs.eviction.keep_recent import KeepRecentCost
 from ctxfs.eviction.offload_plan import Offload, Trim

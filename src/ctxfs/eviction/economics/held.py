@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
-from ctxfs.eviction.economics.features import ItemKind
+from ctxfs.eviction.economics.parameters import ItemKind
 
 _BLOCK: Final = 64
 """So many items are one block: few enough to sum up again when one leaves, and many enough that blocks are few."""

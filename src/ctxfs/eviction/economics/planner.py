@@ -17,18 +17,183 @@ An item that the model has seen leaves in one of two ways:
 far, and from the share ``max_loss`` of what the session would have cost so far. It holds for the next call, and, with
 what is saved by then, for some calls from now.
 
-Besides, the context is held under a step in price where that pays and the bound allows it (``price_steps``), no batch
+Besides, the context is held under a step in price where that pays and the bound allows it (``under_step``), no batch
 makes it shorter than the shortest prefix that the provider caches, and a rewrite costs nothing when the cache has
 expired.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from math import inf, log, sqrt
+from typing import Final, NamedTuple
 
 from ctxfs.eviction.economics.held import Held, ItemBlock
-from ctxfs.eviction.economics.ledger import Ledger
-from ctxfs.eviction.economics.plans import Why
-from ctxfs.eviction.economics.price_steps import passed_step, under_step
-from ctxfs.eviction.economics.terms import Age, Bound, Terms
+from ctxfs.eviction.economics.ledger import Ledger, read_backs_in
+from ctxfs.eviction.economics.plans import EvictionDecision, Why
+
+LOOKS: Final = (2, 8, 32)
+"""In so many calls from now the bound must hold: soon, since a session may end, and later, when more was read back."""
+
+
+class Age(NamedTuple):
+    """What counts of an age: 2 calls once an item was seen.
+
+    ``read_backs``: to expect over the horizon of an item with a hazard of 1. ``joins``: an item with less patience
+    gains by leaving, since its rents over the horizon are above its risks. Then the read-backs in each of ``LOOKS``.
+    """
+
+    calls: int
+    read_backs: float
+    joins: float
+    soon: float
+    later: float
+    latest: float
+
+
+class Terms:
+    """What one plan counts with, and what an item costs by it.
+
+    ``ahead``: in so many calls, as things stand. ``prompt_tokens``: at the prices of a request of this length; None: of
+    the next one.
+    """
+
+    def __init__(self, ledger: Ledger, *, cold: bool, ahead: int = 0, prompt_tokens: int | None = None) -> None:
+        rates = ledger.rates.at(ledger.total_tokens if prompt_tokens is None else prompt_tokens)
+        self.calls = ledger.calls + ahead
+        self.read = rates.read
+        self.write = rates.write
+        self.dearer = 0.0 if cold else rates.write - rates.read  # what a token costs more that is written again
+        self.rewrites_all = ledger.rates.rewrites_all
+        self.horizon = ledger.horizon() + ahead
+        self.stay_cost = ledger.stay_cost(rates)
+        self.price = ledger.read_back_price(rates)
+        self.weight = ledger.parameters.read_back_weight * self.price  # what a read-back counts
+        self.ripe_age = self.weight / rates.read  # of an item whose patience is 1
+        # When those were used that only a reply follows.
+        self.seen_once = None if self.rewrites_all else self.calls - 1
+        self._ages: dict[int, Age] = {}
+
+    def at(self, used: int) -> Age:
+        """What counts of the age of an item that was last used after so many calls."""
+        found = self._ages.get(used)
+        if found is None:
+            age = max(1, self.calls - used + 1)
+            read_backs = read_backs_in(age, self.horizon)
+            soon, later, latest = LOOKS
+            found = Age(
+                calls=age,
+                read_backs=read_backs,
+                joins=self.horizon / read_backs / self.ripe_age if self.ripe_age else inf,
+                soon=log((age + soon) / age),
+                later=log((age + later) / age),
+                latest=log((age + latest) / age),
+            )
+            self._ages[used] = found
+        return found
+
+    def loss(self, held: Held) -> float:
+        """What an item's eviction is expected to lose over the horizon, without the rewrite; below 0 it gains."""
+        risk = held.hazard * self.weight * self.at(held.used).read_backs
+        return risk - held.saved_tokens * self.read * self.horizon
+
+    def with_read_backs(self, expected: Sequence[float], held: Held) -> list[float]:
+        """The read-backs to expect in each of ``LOOKS``, with those of an item."""
+        age = self.at(held.used)
+        more = (age.soon, age.later, age.latest)
+        return [before + held.hazard * one for before, one in zip(expected, more, strict=True)]
+
+    def gain_at_once(self, held: Held, *, is_sent: bool) -> float:
+        """What such an item gains before its rewrite: it need not be written, or not again when a batch takes it."""
+        staying = self.stay_cost if is_sent else self.stay_cost + self.write
+        return held.saved_tokens * staying - held.hazard * self.weight * self.at(held.used).read_backs
+
+
+class Bound:
+    """What may be lost: what was saved so far, and the share ``max_loss`` of what the session has cost so far."""
+
+    def __init__(self, ledger: Ledger, terms: Terms) -> None:
+        self._ledger = ledger
+        self._terms = terms
+        self._cover = ledger.parameters.cover
+        self.funds = min(ledger.saved, ledger.saved_then) + ledger.parameters.max_loss * ledger.spent
+
+    @cached_property
+    def _open(self) -> list[float]:
+        """The read-backs to expect of all that left before, in so many calls as are looked ahead."""
+        return [self._ledger.open_read_backs.expected(self._ledger.calls, calls) for calls in LOOKS]
+
+    def holds(self, cost: float, freed: int, hazards: Sequence[float]) -> bool:
+        """Whether a batch is within it that costs so much, saves so many tokens, and asks for so many read-backs."""
+        if cost > self.funds:
+            return False
+        rent = self._terms.read * (self._ledger.gone_tokens + self._ledger.gone_new_tokens + freed)
+        for calls, before, hazard in zip(LOOKS, self._open, hazards, strict=True):
+            expected = before + hazard
+            covered = expected + self._cover * sqrt(max(0.0, expected))
+            if self._terms.price * covered + cost > self.funds + calls * rent:
+                return False
+        return True
+
+
+def passed_step(ledger: Ledger, taken: Sequence[Held]) -> int | None:
+    """The highest length above which all costs more that the next request passes without ``taken``; None: none."""
+    total = ledger.total_tokens - sum(h.saved_tokens for h in taken)
+    return max((above for above, _ in ledger.rates.steps if total > above), default=None)
+
+
+def under_step(ledger: Ledger, taken: Sequence[Held], step: int, terms: Terms) -> list[Held]:
+    """What to evict besides ``taken`` so that the next request is not above the ``step`` in price that it passes.
+
+    ``terms``: at the prices below the step. The items that lose least for their size leave, as many as gain most within
+    the bound: each call below the step costs less, and the more there is below it, the more calls are.
+    """
+    bound = Bound(ledger, terms)
+    growth = max(1.0, (ledger.total_tokens + ledger.gone_tokens) / max(1, ledger.calls))  # a call's, without eviction
+    places = {h.id: tokens for h, tokens in ledger.chain.with_tokens(ledger.held.keys())}
+    oldest = max((places[h.id] for h in taken), default=0)
+    freed = sum(h.saved_tokens for h in taken)
+    read_backs = [0.0] * len(LOOKS)
+    for h in taken:
+        read_backs = terms.with_read_backs(read_backs, h)
+    total = ledger.total_tokens - freed
+    saved_a_call = (ledger.rates.at(total).read - terms.read) * total
+    cost_of_taken = terms.dearer * _rewritten(ledger, oldest, freed)
+    gone = {h.id for h in taken}
+    could = [
+        h for h in ledger.held.values() if h.id not in gone and not h.is_in_use(ledger.calls) and not h.candidate.pinned
+    ]
+    could.sort(key=lambda h: terms.loss(h) / h.saved_tokens)
+    best = 0
+    best_gain = 0.0
+    losses = 0.0
+    for number, h in enumerate(could, 1):
+        losses += terms.loss(h)
+        freed += h.saved_tokens
+        oldest = max(oldest, places[h.id])
+        read_backs = terms.with_read_backs(read_backs, h)
+        length = ledger.total_tokens - freed
+        if length > step:
+            continue
+        calls = min(terms.horizon, max(1.0, (step - length) / growth))
+        cost = terms.dearer * _rewritten(ledger, oldest, freed)
+        gain = saved_a_call * calls - losses - (cost - cost_of_taken)
+        # The request that is planned is the first of these calls: what it saves pays for the rewrite at once.
+        if gain > best_gain and bound.holds(cost - saved_a_call, freed, read_backs):
+            best = number
+            best_gain = gain
+    chosen = {h.id for h in could[:best]}
+    return [h for item_id, h in ledger.held.items() if item_id in chosen]
+
+
+def _rewritten(ledger: Ledger, oldest: int, freed: int) -> int:
+    """What is written again once items have freed so many tokens, less what of those need not be written at all.
+
+    ``oldest``: the tokens from the first of them on.
+    """
+    if oldest <= ledger.new_tokens:
+        return 0
+    behind = ledger.total_tokens if ledger.rates.rewrites_all else oldest
+    return max(0, behind - freed - ledger.new_tokens)
 
 
 def plan(ledger: Ledger, *, now: float | None = None) -> dict[str, Why]:
@@ -191,3 +356,49 @@ class Walk:
         """What the rewrite costs if the batch begins here, with an item that was sent and saves so much."""
         rewritten = self._sent if self._terms.rewrites_all else self._behind
         return self._terms.dearer * max(0, rewritten - self._freed_sent - saved)
+
+
+_AHEAD_CALLS: Final = 20
+"""So far ahead the start of the next batch is sought: a breakpoint of the cache before it must be alive by then."""
+
+
+def decisions(ledger: Ledger, *, now: float | None = None) -> tuple[EvictionDecision, ...]:
+    """Say of every held item whether it leaves now, and if not, why and when it could."""
+    leaving = plan(ledger, now=now)
+    terms = Terms(ledger, cold=ledger.is_cold(now))
+    found = []
+    for item_id, held in ledger.held.items():
+        age = terms.at(held.used).calls
+        waits = max(0.0, held.patience * terms.ripe_age - age)
+        why = leaving.get(item_id) or _why_it_stays(ledger, held, is_ripe=not waits)
+        decided = EvictionDecision(
+            item_id=item_id,
+            tokens=held.candidate.tokens,
+            age_calls=age,
+            rent=terms.read * held.saved_tokens,
+            risk=held.hazard * terms.weight / age,
+            ripe_in_calls=waits,
+            why=why,
+        )
+        found.append(decided)
+    return tuple(found)
+
+
+def _why_it_stays(ledger: Ledger, held: Held, *, is_ripe: bool) -> Why:
+    if ledger.is_new(held):
+        return Why.NEW
+    if held.candidate.pinned:
+        return Why.PINNED
+    return Why.WAITING if is_ripe else Why.YOUNG
+
+
+def next_start(ledger: Ledger) -> str | None:
+    """The item at which the next eviction will begin, so that a breakpoint of the cache can stand before it.
+
+    That is the first item that would leave before the request after this one, once the model has seen what is new, or
+    else the first item of the batch that would pay best in 20 calls if it need not wait; None if none would.
+    """
+    batch = best_batch(ledger, Terms(ledger, cold=False, ahead=1))
+    if not batch:
+        batch = best_batch(ledger, Terms(ledger, cold=False, ahead=_AHEAD_CALLS), is_hasty=True)
+    return batch[-1].id if batch else None

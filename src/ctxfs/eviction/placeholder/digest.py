@@ -32,8 +32,7 @@ from ctxfs.eviction.placeholder.lines import (
     slices,
     tail_lines,
 )
-from ctxfs.messages.messages import Content
-from ctxfs.messages.readable import readable_text
+from ctxfs.messages.messages import Content, readable_text
 from ctxfs.messages.tokens import TokenCounter, count_content
 from ctxfs.text.jsontext.shape import PREFIX_CHARS, Detail, JsonPrefix, parse_prefix, shape
 

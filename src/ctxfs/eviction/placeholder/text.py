@@ -1,12 +1,14 @@
-"""The text that stands for content that left the context. The only place where it is written.
+"""The text that stands for content, or for a call's large arguments, that left the context. It is written only here.
 
 Follows "Context FileSystem 上下文卸载功能": the three lines come first and stay exactly so.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from ctxfs.eviction.placeholder.lines import plural
 from ctxfs.messages.items import ContentRange
+from ctxfs.text.jsontext import codec as json_codec
 
 HEADER = "[Content offloaded]"
 
@@ -130,3 +132,26 @@ def way_to_read(ref_id: str, path: str, tools: Collection[str], *, reader: str =
     if "context_read" in known:
         return f'{known["context_read"]}(ref="{ref_id}", offset=1)'
     return ""
+
+
+_SMALL_ARGUMENT_CHARS = 200
+"""Arguments up to this size stay as they are."""
+
+
+def as_json(value: Any) -> str:
+    """``value`` as JSON text, in which every character but the necessary stands as it is."""
+    return json_codec.dumps_text(value)
+
+
+def large_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that are worth a file."""
+    return {k: v for k, v in arguments.items() if len(v if isinstance(v, str) else as_json(v)) > _SMALL_ARGUMENT_CHARS}
+
+
+def without_large_arguments(arguments: Mapping[str, Any], placeholder: str) -> dict[str, Any]:
+    """The arguments with a placeholder in the place of the first large one, and a pointer to it in the others'."""
+    if not (large := large_arguments(arguments)):
+        return dict(arguments)
+    first, *others = large
+    shown = {first: placeholder, **{key: render_argument(first) for key in others}}
+    return {key: shown.get(key, value) for key, value in arguments.items()}

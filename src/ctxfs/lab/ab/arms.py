@@ -1,13 +1,19 @@
-"""The arms of a comparison: what is done to the context of a session. Pure."""
+"""The arms of a comparison: what is done to the context of a session. Pure.
+
+One of them removes old results for good, as providers' context editing does: what that costs can be measured.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ctxfs.context.history.views import VIEWS, Api
 from ctxfs.errors import ConfigError
 from ctxfs.errors.checks import names_settings
 from ctxfs.errors.spelling import did_you_mean
+from ctxfs.messages.tokens import CharsCounter
+from ctxfs.text.jsontext import codec as json_codec
 
 _KEPT_WHEN_CLEARED = 3
 """How many results ``clear`` keeps, as Anthropic's ``clear_tool_uses`` does by default."""
@@ -80,3 +86,40 @@ def checked_arms(given: Sequence[Arm | str]) -> list[Arm]:
     if len(arms) < 2:
         raise ConfigError("a comparison needs two arms or more, as in none,default")
     return arms
+
+
+CLEARED = "[Old tool result content cleared]"
+"""What the model sees instead; there is no way back."""
+
+_COUNT = CharsCounter()
+
+
+class Clearing:
+    """Removes all results but the last ``keeps`` of a session each time its prompt passes ``above_tokens``.
+
+    What was removed stays removed, so that the prompt cache breaks only when something more leaves.
+    """
+
+    def __init__(self, above_tokens: int, keeps: int) -> None:
+        self._above = above_tokens
+        self._keeps = keeps
+        self._cleared = set[str]()
+
+    @property
+    def cleared(self) -> int:
+        """How many results were removed so far."""
+        return len(self._cleared)
+
+    def edited(self, api: Api, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The body to send: itself, if nothing is removed. Raises ``TranscriptError`` if it is not a request."""
+        view = VIEWS[api]
+        results = [part for part in view.parts_of(body) if part.kind == "result"]
+        edited = view.applied(body, self._edits(results))
+        if _COUNT.count(json_codec.dumps_text(dict(edited))) <= self._above:
+            return edited
+        old = results[: -self._keeps] if self._keeps else results
+        self._cleared |= {part.id for part in old}
+        return view.applied(body, self._edits(results))
+
+    def _edits(self, results: Any) -> dict[Any, Any]:
+        return {part.place: CLEARED for part in results if part.id in self._cleared}

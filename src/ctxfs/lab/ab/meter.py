@@ -8,7 +8,7 @@ from typing import Any
 from ctxfs.context.history.views import VIEWS, Api
 from ctxfs.errors import BudgetSpent, ConfigError, CtxfsError
 from ctxfs.errors.checks import names_settings
-from ctxfs.lab.ab.clearing import Clearing
+from ctxfs.lab.ab.arms import Clearing
 from ctxfs.lab.ab.results import Outcome, Results, SessionKey, SessionResult
 from ctxfs.messages.base import Usage
 from ctxfs.messages.models.known import ModelInfo, known_model

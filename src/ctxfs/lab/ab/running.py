@@ -1,10 +1,14 @@
-"""Play the sessions of a comparison: paired, in parallel, inside the budget, each written down when it ends."""
+"""Play the sessions of a comparison: paired, in random order, in parallel, inside the budget.
+
+Each is written down when it ends.
+"""
 
 import hashlib
 import logging
 import os
+import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,18 +19,62 @@ from anyio import to_thread
 
 from ctxfs.errors import BudgetSpent, ConfigError
 from ctxfs.errors.checks import names_settings, require_int, require_number
-from ctxfs.lab.ab.arms import Arm, checked_arms
-from ctxfs.lab.ab.clearing import Clearing
-from ctxfs.lab.ab.commands import exit_code
-from ctxfs.lab.ab.directory import SessionDirectory
+from ctxfs.lab.ab.arms import Arm, Clearing, checked_arms
+from ctxfs.lab.ab.directory import SessionDirectory, exit_code
 from ctxfs.lab.ab.meter import Budget, Meter, Pricing
-from ctxfs.lab.ab.plan import Pair, left_to_play, pair_cost_usd, pairs_in_order
 from ctxfs.lab.ab.report import Comparison
-from ctxfs.lab.ab.results import Header, Outcome, Results, SessionResult
+from ctxfs.lab.ab.results import LEFT_OUT, Header, Outcome, Results, SessionKey, SessionResult
 from ctxfs.lab.ab.session import Metered, Session
 from ctxfs.lab.ab.tasks import Task, checked_tasks, fingerprint
 from ctxfs.storage.task_group import TaskGroup
 from ctxfs.storage.threads import result_of, run_to_completion, uninterrupted
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One task in each arm, in the order in which they are played."""
+
+    task: Task
+    repeat: int
+    arms: tuple[Arm, ...]
+
+    def key(self, arm: Arm) -> SessionKey:
+        """Which session an arm's is."""
+        return SessionKey(self.task.id, self.repeat, arm.name)
+
+
+def pairs_in_order(tasks: Sequence[Task], arms: Sequence[Arm], repeats: int, seed: int) -> list[Pair]:
+    """All pairs, shuffled, and the arms of each: the same seed gives the same order.
+
+    Each repeat is shuffled alone, so that a budget that ends early has every task about as often.
+    """
+    draw = random.Random(seed)  # noqa: S311 - an order, and no secret
+    pairs = []
+    for repeat in range(repeats):
+        shuffled = list(tasks)
+        draw.shuffle(shuffled)
+        for task in shuffled:
+            order = list(arms)
+            draw.shuffle(order)
+            pairs.append(Pair(task, repeat, tuple(order)))
+    return pairs
+
+
+def left_to_play(pair: Pair, ended: Collection[SessionResult]) -> list[Arm]:
+    """The arms of a pair whose session did not end, or is left out and played again."""
+    done = {result.key for result in ended if result.outcome not in LEFT_OUT}
+    return [arm for arm in pair.arms if pair.key(arm) not in done]
+
+
+def pair_cost_usd(ended: Collection[SessionResult], arms: int) -> float:
+    """What the next pair may need: as much as the dearest sessions so far; 0 before the first one.
+
+    The last session of a pair needs what one reserves at most, which is more than what it costs.
+    """
+    dearest = max((result.usd for result in ended), default=0.0)
+    most = max((result.most_usd for result in ended), default=0.0)
+    return (arms - 1) * dearest + most
+
 
 _log = logging.getLogger("ctxfs.lab")
 

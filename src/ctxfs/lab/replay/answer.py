@@ -6,10 +6,9 @@ from itertools import chain
 from typing import Final
 
 from ctxfs.eviction.placeholder.lines import plural
-from ctxfs.lab.replay.composition import CAN_LEAVE, Share
 from ctxfs.lab.replay.policies import why_not
 from ctxfs.lab.replay.prediction import Prediction
-from ctxfs.lab.replay.report import PolicyFigures, Report, SessionReport, total_usd
+from ctxfs.lab.replay.report import CAN_LEAVE, PolicyFigures, Report, SessionReport, Share, total_usd
 from ctxfs.lab.replay.tariff import unpriced
 from ctxfs.text import figures
 from ctxfs.version import DOCS

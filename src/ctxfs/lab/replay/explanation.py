@@ -10,17 +10,17 @@ from typing import Final, NamedTuple
 import anyio.to_thread
 
 from ctxfs.context.entry import EntryRules, Known
-from ctxfs.context.readers import ASSUMED, readers_in
 from ctxfs.context.repair import repaired
 from ctxfs.context.replayed import resume
+from ctxfs.context.settings import ASSUMED, readers_in
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors.checks import names_settings
+from ctxfs.eviction.candidates import RESTORED_REPLIES
 from ctxfs.eviction.economics.economy import ModelPricing, SessionPricing
-from ctxfs.eviction.economics.features import ItemKind, kind_of_result, program_of
 from ctxfs.eviction.economics.ledger import Ledger, read_backs_in
+from ctxfs.eviction.economics.parameters import ItemKind, kind_of_result, program_of
+from ctxfs.eviction.economics.planner import Terms
 from ctxfs.eviction.economics.plans import EvictionDecision, Why
-from ctxfs.eviction.economics.terms import Terms
-from ctxfs.eviction.holds import RESTORED_REPLIES
 from ctxfs.eviction.keep_recent import keep_recent_reason
 from ctxfs.eviction.offload_plan import Plan, Trim
 from ctxfs.eviction.policy import OffloadPolicy
@@ -35,12 +35,12 @@ from ctxfs.messages.tokens import load_counter
 from ctxfs.session.damaged import counted
 from ctxfs.session.entries import Entry, Place, entries
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.session.paid import Paid
 from ctxfs.session.records import CallMade, ContentRemoved, EvictionSet, ItemAdded, Record
 from ctxfs.session.timeline.costs import Account, Departure, account_of
 from ctxfs.session.timeline.effect import (
     DEFAULT_RULES,
     Effect,
+    Paid,
     compared_window,
     effect,
     known_window,

@@ -1,10 +1,13 @@
-"""Recorded sessions under policies, on two cores, without a model."""
+"""Recorded sessions under policies, on two cores, without a model.
+
+A bill that stands in two files counts once.
+"""
 
 import math
 import multiprocessing
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,20 +18,62 @@ from ctxfs.errors import ConfigError, MissingExtra, ReplayFormatError
 from ctxfs.errors.checks import names_settings
 from ctxfs.lab.recordings.formats.table import EXPECTED, load
 from ctxfs.lab.recordings.recording import Recording
-from ctxfs.lab.replay.baselines import AsRecorded
-from ctxfs.lab.replay.calibration import calibrated
-from ctxfs.lab.replay.composition import Share, composition
-from ctxfs.lab.replay.cost import Cached, Cost, Policy, replay_session
-from ctxfs.lab.replay.dollars import once_billed, reply_tokens, session_usd, written_tokens
-from ctxfs.lab.replay.oracle import oracle_cost
-from ctxfs.lab.replay.policies import DEFAULT_POLICIES, Never, policy_named
-from ctxfs.lab.replay.prediction import Prediction, predicted_together
-from ctxfs.lab.replay.report import PolicyRun, Report, SessionReport, Skipped, summed
-from ctxfs.lab.replay.session import Session, prepare
+from ctxfs.lab.replay.cost import READ_BACK_OUTPUT_TOKENS, Cached, Cost, Policy, replay_session
+from ctxfs.lab.replay.policies import DEFAULT_POLICIES, AsRecorded, Never, oracle_cost, policy_named
+from ctxfs.lab.replay.prediction import Prediction, calibrated, predicted_together
+from ctxfs.lab.replay.report import (
+    Eviction,
+    PolicyRun,
+    Report,
+    SessionReport,
+    Share,
+    Skipped,
+    Watched,
+    by_tool,
+    composition,
+    summed,
+)
+from ctxfs.lab.replay.session import Session, Turn, prepare
 from ctxfs.lab.replay.tariff import PriceOptions, Tariff, billed_calls, tariff_of
-from ctxfs.lab.replay.watched import Eviction, Watched, by_tool
 from ctxfs.messages.rates import ANTHROPIC_RATES
 from ctxfs.messages.tokens import CharsCounter, default_counter
+
+
+def written_tokens(session: Session, cost: Cost) -> int:
+    """What the model wrote: its replies as billed, or as counted where that is more, and the read-backs."""
+    return sum(map(reply_tokens, session.turns)) + cost.read_backs * READ_BACK_OUTPUT_TOKENS
+
+
+def session_usd(threads: Sequence[tuple[Session, Tariff]], costs: Sequence[Cost]) -> float | None:
+    """What replays of all threads cost; None: the price of one is not known. Read-backs' output is in their cost."""
+    total = 0.0
+    for (session, tariff), cost in zip(threads, costs, strict=True):
+        if tariff.usd_per_token is None:
+            return None
+        output = sum(map(reply_tokens, session.turns))
+        total += (cost.cost + tariff.rates.output * output) * tariff.usd_per_token
+    return total
+
+
+def reply_tokens(turn: Turn) -> int:
+    """The tokens of a reply: as billed, or as counted where that is more.
+
+    Some recordings have only the beginning of what was billed for output: what they hold cannot be less.
+    """
+    billed = turn.call.usage.output_tokens if turn.call is not None and turn.call.usage is not None else 0
+    return max(billed, sum(item.tokens for item in turn.reply))
+
+
+def once_billed(sessions: Iterable[SessionReport]) -> tuple[SessionReport, ...]:
+    """The sessions with each call in the bill of one only: agents copy a session's beginning when they resume it."""
+    seen: set[str] = set()
+    found = []
+    for session in sessions:
+        own = tuple(call for call in session.bill if not call.id or call.id not in seen)
+        seen.update(call.id for call in own if call.id)
+        found.append(replace(session, bill=own, repeated_calls=len(session.bill) - len(own)))
+    return tuple(found)
+
 
 PROCESSES: Final = 2
 

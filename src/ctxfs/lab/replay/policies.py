@@ -1,23 +1,153 @@
-"""Named policies: what frameworks and providers do, what ctxfs does, and what a TOML file asks for."""
+"""Named policies: what frameworks and providers do, what ctxfs does, and what a TOML file asks for.
+
+A replay compares them with what the recorded agent did itself, with never evicting inside of the window, and with a
+bound that no policy can know: each item vanishes, free of charge, after its last use.
+"""
 
 import math
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
+from typing import Final
 
 from ctxfs.errors import ConfigError
 from ctxfs.errors.spelling import did_you_mean
 from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.eviction.placeholder.identifiers import identifiers_in
 from ctxfs.lab.recordings.recording import Kind
-from ctxfs.lab.replay.baselines import Window
 from ctxfs.lab.replay.cost import MIN_PLACEHOLDER_TOKENS, Policy, Replacement, Run
 from ctxfs.lab.replay.economic import Economic
-from ctxfs.lab.replay.session import Item, Session
+from ctxfs.lab.replay.session import Item, Session, tokens_of
 from ctxfs.messages.base import Usage
 from ctxfs.messages.rates import Rates
+
+CLEARED_TOKENS: Final = 15
+"""What an agent leaves of a result that it clears: "[Old tool result content cleared]"."""
+SUMMARY_TOKENS: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class AsRecorded:
+    """What the recorded agent removed from its context, when it did."""
+
+    name: str = "as-recorded"
+
+    def start(self, session: Session) -> Run:
+        """Begin with a session."""
+        return _AsRecordedRun(session)
+
+
+class _AsRecordedRun:
+    def __init__(self, session: Session) -> None:
+        self._cleared = iter([turn.cleared for turn in session.turns])
+        self._sizes: dict[int, int] = {}
+
+    def plan(self, added: Sequence[Item], _at: float) -> Sequence[Replacement]:
+        self._sizes |= {item.index: item.tokens for item in added}
+        due = next(self._cleared)
+        return [Replacement(index, CLEARED_TOKENS) for index in due if self._sizes.get(index, 0) > CLEARED_TOKENS]
+
+    def replied(self, reply: Sequence[Item], _billed: Usage) -> None:
+        self._sizes |= {item.index: item.tokens for item in reply}
+
+    def read_back(self, _index: int, _call: Item, _page: Item, _billed: Usage) -> None:
+        """The agent did not know that it could."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Nothing leaves until the context has ``limit`` tokens; then all of it becomes a summary.
+
+    Writing the summary is not charged, and nothing that it replaced is missed: no agent does better.
+    """
+
+    name: str
+    limit: int
+
+    def start(self, _session: Session) -> Run:
+        """Begin with a session."""
+        return _WindowRun(self.limit)
+
+
+class _WindowRun:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._total = 0
+        self._kept: list[Item] = []  # what is not yet summarised
+
+    def plan(self, added: Sequence[Item], _at: float) -> Sequence[Replacement]:
+        total = self._total + sum(item.tokens for item in added)
+        prefix = [item for item in self._kept if item.index < 0]
+        old = [item for item in self._kept if item.index >= 0]  # the summary first, where there is one
+        self._kept += added
+        self._total = total
+        if total <= self._limit or sum(item.tokens for item in old) <= SUMMARY_TOKENS:
+            return ()  # a summary of less would be longer than what it is of
+        first, *rest = old
+        self._kept = [*prefix, first, *added]
+        self._total = sum(item.tokens for item in (*prefix, *added)) + SUMMARY_TOKENS
+        summary = Replacement(first.index, SUMMARY_TOKENS, first.quotable)
+        return [summary, *(Replacement(item.index, 0, item.quotable) for item in rest)]
+
+    def replied(self, reply: Sequence[Item], _billed: Usage) -> None:
+        self._kept += reply
+        self._total += sum(item.tokens for item in reply)
+
+    def read_back(self, _index: int, _call: Item, _page: Item, _billed: Usage) -> None:
+        """Nothing is read back: a summary shows what it replaced."""
+
+
+def oracle_cost(session: Session, rates: Rates, *, tool_inputs: bool) -> float:
+    """What ``session`` would cost if results (and, with ``tool_inputs``, calls' arguments) vanished after last use.
+
+    A use of a distinctive string counts for the item that had it last, and for none if something that never leaves has
+    it. A new result is sent once in any case. It is never above what never evicting costs.
+    """
+    leaves = {Kind.TOOL_RESULT, Kind.TOOL_INPUT} if tool_inputs else {Kind.TOOL_RESULT}
+    last_use, end = _last_uses(session, leaves), len(session.turns)
+    written, grown = [0] * (end + 1), [0] * (end + 1)  # by request: what it is the first to carry, how much it grew by
+    for number, turn in enumerate(session.turns):
+        for items, first in ((turn.added, number), (turn.reply, number + 1)):
+            for item in items:
+                behind = last_use.get(item.index, number) + 1 if item.kind in leaves else end
+                if behind > first:
+                    written[first] += item.tokens
+                    grown[first] += item.tokens
+                    grown[behind] -= item.tokens
+    if session.turns:
+        # The cache had these before the first call, which therefore reads them.
+        written[0] -= tokens_of(session.turns[0].added[: session.warm_items])
+    cost = 0.0
+    for new, total in zip(written[:end], accumulate(grown[:end]), strict=True):
+        paid = rates.at(total)
+        cost += paid.read * (total - new) + paid.write * new
+    return cost
+
+
+def _last_uses(session: Session, leaves: set[Kind]) -> dict[int, int]:
+    """The number of the last turn that uses an item, by its index; items that are never used are not in it."""
+    holder: dict[int, Item | None] = {}  # a string: the item that had it last; None for something that never leaves
+    found: dict[int, int] = {}
+
+    def take_in(items: tuple[Item, ...]) -> None:
+        for item in items:
+            for string in item.quotable:
+                if holder.get(string, item) is not None:
+                    holder[string] = item if item.kind in leaves else None
+
+    for number, turn in enumerate(session.turns):
+        take_in(turn.added)
+        for item in turn.reply:
+            for string in item.quotable:
+                used = holder.get(string)
+                if used is not None:
+                    found[used.index] = number
+        take_in(turn.reply)
+    return found
+
 
 DEFAULT_POLICIES = ("none", "economic")
 """What a replay compares unless it is asked for more."""

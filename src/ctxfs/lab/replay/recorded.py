@@ -10,10 +10,9 @@ from ctxfs.errors.checks import names_settings
 from ctxfs.lab.recordings.formats.table import EXPECTED, load
 from ctxfs.lab.recordings.recording import Kind
 from ctxfs.lab.replay.lab import Loaded, Thread, Tokens, load_threads, policy_for, replay_thread, run_policies, ttl_of
-from ctxfs.lab.replay.report import Report
+from ctxfs.lab.replay.report import Eviction, Report, Watched
 from ctxfs.lab.replay.session import Item
 from ctxfs.lab.replay.tariff import PriceOptions
-from ctxfs.lab.replay.watched import Eviction, Watched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,16 +1,166 @@
-"""What a replay found, as values and as JSON."""
+"""What a replay found, as values and as JSON.
 
+Of a recording's bill it says which part could leave the context at all; of a policy, what it evicted, when and why.
+"""
+
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ctxfs.lab.replay.composition import Share
-from ctxfs.lab.replay.cost import Cached, CallFigures, Cost
+from ctxfs.lab.recordings.recording import Kind
+from ctxfs.lab.replay.cost import Cached, CallFigures, Cost, Policy, Replacement, Run
 from ctxfs.lab.replay.prediction import Prediction
+from ctxfs.lab.replay.session import Item, Session
 from ctxfs.lab.replay.tariff import BilledCall
-from ctxfs.lab.replay.watched import ToolFigures
+from ctxfs.messages.base import Usage
+from ctxfs.messages.rates import Rates
+
+
+class Share(StrEnum):
+    """A part of the bill, as reports call it."""
+
+    FIRST_PROMPT = "first prompts"
+    RESULTS = "tool results"
+    INPUTS = "arguments of calls"
+    THINKING = "thinking"
+    TEXT = "text"
+    UNRECORDED = "not recorded"
+    OUTPUT = "output"
+
+
+CAN_LEAVE = (Share.RESULTS, Share.INPUTS)
+"""What ctxfs evicts by price. A first prompt holds the system prompt, the tools and the instructions."""
+
+_KINDS = {
+    Kind.TOOL_RESULT: Share.RESULTS,
+    Kind.TOOL_INPUT: Share.INPUTS,
+    Kind.THINKING: Share.THINKING,
+    Kind.TEXT: Share.TEXT,
+}
+
+
+def composition(session: Session, rates: Rates, output_tokens: int) -> dict[Share, float]:
+    """What a thread costs if nothing is ever evicted, by part, in uncached input tokens.
+
+    Each request writes what is new in it, and reads the rest as far as the cache still held it; what was lost is
+    written again, spread evenly over all parts. ``output_tokens``: what the model wrote.
+    """
+    held: Counter[Share] = Counter()
+    cost = dict.fromkeys(Share, 0.0)
+    cost[Share.OUTPUT] = rates.output * output_tokens
+    for number, turn in enumerate(session.turns):
+        added = Counter[Share]()
+        for place, item in enumerate(turn.added):
+            share = Share.FIRST_PROMPT if number == 0 else _share(item)
+            if number == 0 and place < session.warm_items:
+                held[share] += item.tokens
+            else:
+                added[share] += item.tokens
+        if number:
+            for item in session.turns[number - 1].reply:
+                added[_share(item)] += item.tokens
+        paid = rates.at(held.total() + added.total())
+        for share, tokens in held.items():
+            cost[share] += tokens * (paid.read * turn.kept + paid.write * (1 - turn.kept))
+        for share, tokens in added.items():
+            cost[share] += tokens * paid.write
+        held += added
+    return cost
+
+
+def _share(item: Item) -> Share:
+    """What calibration adds for a bill that the recording does not explain has an index below 0."""
+    return Share.UNRECORDED if item.index < 0 else _KINDS[item.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFigures:
+    """The evictions of one tool: how many, the tokens that they freed, and how often something was read back."""
+
+    tool: str
+    evictions: int
+    tokens: int
+    read_backs: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Eviction:
+    """One evicted item: before which call, its tokens before and after, and how often it was read back."""
+
+    item: Item
+    call: int
+    tokens: int
+    why: str = ""
+    read_backs: int = 0
+
+
+class Watched:
+    """A policy that does what ``policy`` does; ``evictions`` are its evictions in the session started last."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.evictions: dict[int, Eviction] = {}
+
+    @property
+    def name(self) -> str:
+        """The policy's own name."""
+        return self._policy.name
+
+    def start(self, session: Session) -> Run:
+        """Begin with a session."""
+        self.evictions = {}
+        return _WatchedRun(self._policy.start(session), self.evictions)
+
+
+class _WatchedRun:
+    def __init__(self, run: Run, evictions: dict[int, Eviction]) -> None:
+        self._run, self._evictions = run, evictions
+        self._items: dict[int, Item] = {}
+        self._call = 0
+
+    def plan(self, added: Sequence[Item], *at: float) -> Sequence[Replacement]:
+        self._call += 1
+        self._items |= {item.index: item for item in added}
+        planned = self._run.plan(added, *at)
+        for r in planned:
+            found = self._evictions.get(r.index)
+            if found is None:
+                item = self._items[r.index]
+                self._evictions[r.index] = Eviction(item=item, call=self._call, tokens=r.tokens, why=r.why)
+            else:
+                found.tokens = r.tokens
+        return planned
+
+    def replied(self, reply: Sequence[Item], billed: Usage) -> None:
+        self._items |= {item.index: item for item in reply}
+        self._run.replied(reply, billed)
+
+    def read_back(self, index: int, call: Item, page: Item, billed: Usage) -> None:
+        self._items |= {call.index: call, page.index: page}
+        if index in self._evictions:
+            self._evictions[index].read_backs += 1
+        self._run.read_back(index, call, page, billed)
+
+
+def by_tool(evictions: Sequence[Eviction]) -> tuple[ToolFigures, ...]:
+    """Sum up the evictions of each tool; the tool whose evictions freed most tokens comes first."""
+    tools: dict[str, list[Eviction]] = {}
+    for eviction in evictions:
+        tools.setdefault(eviction.item.tool or eviction.item.kind.value, []).append(eviction)
+    figures = (
+        ToolFigures(
+            tool=tool,
+            evictions=len(found),
+            tokens=sum(e.item.tokens - e.tokens for e in found),
+            read_backs=sum(e.read_backs for e in found),
+        )
+        for tool, found in tools.items()
+    )
+    return tuple(sorted(figures, key=lambda f: -f.tokens))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

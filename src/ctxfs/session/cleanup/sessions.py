@@ -12,7 +12,7 @@ from pathlib import Path
 from ctxfs.errors import CtxfsError, QuotaExceeded
 from ctxfs.errors.checks import names_settings, require_int
 from ctxfs.session.cleanup.policy import ForgetPlan, ForgetPolicy, Verdict, plan_forget, verdict_on
-from ctxfs.session.cleanup.sharing import counted_once
+from ctxfs.session.cleanup.usage import counted_once
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.journal_writer import Commit
 from ctxfs.session.listing.summary import SessionSummary

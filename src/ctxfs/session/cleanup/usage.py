@@ -1,19 +1,52 @@
-"""How much of the disk is taken up, by session, by tool, by item."""
+"""How much of the disk is taken up, by session, by tool, by item.
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+A file that several sessions name, such as those of a fork, is counted once.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ctxfs.errors.checks import names_settings
-from ctxfs.session.cleanup.sharing import shared_with_newer
 from ctxfs.session.content.file import file_bytes
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.listing.catalogue import list_summaries
-from ctxfs.session.listing.summary import problem_of
+from ctxfs.session.listing.summary import SessionSummary, file_stats, problem_of
 from ctxfs.storage.sessions import SessionStores, session_ids
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.storage.urls import STORE_IS_ROOT_PATH, resolved_stores
+
+
+async def counted_once(stores: SessionStores) -> list[SessionSummary]:
+    """The sessions of a place, each with the ``disk_bytes`` that it does not share with newer ones.
+
+    Removing it frees that much, as long as the oldest are removed first.
+    Raises ``ConfigError`` if the place cannot be read.
+    """
+    summaries = await list_summaries(stores)
+    root = stores.directory
+    if root is None:
+        return summaries
+    shared = await run_to_completion(lambda: shared_with_newer(root, summaries))
+    return [replace(one, disk_bytes=max(0, one.disk_bytes - shared.get(one.session_id, 0))) for one in summaries]
+
+
+def shared_with_newer(root: Path, summaries: Sequence[SessionSummary]) -> dict[str, int]:
+    """How many bytes of each session are in files that it shares with newer ones. Examines every stored file."""
+    seen: set[tuple[int, int]] = set()
+    shared: dict[str, int] = {}
+    for summary in sorted(summaries, key=lambda one: one.changed_at, reverse=True):
+        if not summary.stored:
+            continue
+        for status in file_stats(root / summary.session_id):
+            if status.st_nlink == 1:
+                continue
+            file = status.st_dev, status.st_ino
+            if file in seen:
+                shared[summary.session_id] = shared.get(summary.session_id, 0) + status.st_size
+            seen.add(file)
+    return shared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,11 +14,10 @@ from functools import partial
 
 import orjson
 
-from ctxfs.messages.messages import Block, Content, check_block, has_media
-from ctxfs.messages.readable import readable_text
+from ctxfs.messages.messages import Block, Content, check_block, has_media, readable_text
 from ctxfs.session.content.blocks import RAW_BLOCK, BlockIndex, BlockIndexBuilder
 from ctxfs.session.content.compression import ZSTD, compressor, first_frame, frame_content
-from ctxfs.text.jsontext.read_stream import json_elements
+from ctxfs.text.jsontext.tokens import json_elements
 from ctxfs.text.jsontext.write_stream import BLOCK, has_surrogates, json_pieces
 from ctxfs.text.utf8 import decoded, whole_characters
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from ctxfs.errors import InvalidRecord
 from ctxfs.messages.items import ItemType
-from ctxfs.messages.messages import Content, check_content
-from ctxfs.messages.readable import readable_text
+from ctxfs.messages.messages import Content, check_content, readable_text
 from ctxfs.session.content.blocks import BlockIndex, BlockIndexBuilder, text_lines
 from ctxfs.session.content.compression import ZSTD, compressor, fixed_frame
 from ctxfs.session.content.encoding import RawBytes, encode_blocks, encoding_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ctxfs.messages.items import ItemType
-from ctxfs.messages.readable import part_of
+from ctxfs.messages.messages import part_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,11 +14,9 @@ from typing import NamedTuple
 from ctxfs.messages.items import ContentRange
 from ctxfs.messages.rates import ANTHROPIC_RATES, Rates
 from ctxfs.session.records import CallMade, Record
-from ctxfs.session.timeline.cached import Billed, Cached, cached
-from ctxfs.session.timeline.calls import Call
-from ctxfs.session.timeline.changes import ItemChange
+from ctxfs.session.timeline.cached import Billed, Cached, cached, is_whole, units_by_model
+from ctxfs.session.timeline.changes import Call, ItemChange
 from ctxfs.session.timeline.lives import Lives
-from ctxfs.session.timeline.units import is_whole, units_by_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +58,7 @@ class Account:
     ``departures``: what is out of the context. ``requests``: the requests that the model replied to. ``read_backs`` are
     the lines that the model came back for, with their tokens. ``calls`` are the billed ones. ``is_elsewhere``: somebody
     else owns the messages, so read-backs are not recorded. Costs are in units of one uncached input token as it is
-    billed: see ``units``.
+    billed: see ``units_by_model``.
     """
 
     departures: tuple[Departure, ...] = ()

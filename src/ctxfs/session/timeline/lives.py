@@ -12,8 +12,7 @@ from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.names import safe_name
 from ctxfs.session.records import CallMade, Decided, ItemAdded, Record, Removed, Replaced, RequestSent, Restored
 from ctxfs.session.state import SessionState
-from ctxfs.session.timeline.calls import Call
-from ctxfs.session.timeline.changes import ItemChange, What, change_id
+from ctxfs.session.timeline.changes import Call, ItemChange, What, change_id
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,11 +4,10 @@ from dataclasses import replace
 from functools import partial
 
 from ctxfs.errors.checks import names_settings
+from ctxfs.session.damaged import with_contents
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.item_records import absolute
-from ctxfs.session.loading import with_contents
-from ctxfs.session.timeline.request import PastRequest
-from ctxfs.session.timeline.timeline import Timeline
+from ctxfs.session.timeline.timeline import PastRequest, Timeline
 from ctxfs.storage.threads import run_in_steps
 
 

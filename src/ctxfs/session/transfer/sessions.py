@@ -11,7 +11,6 @@ from ctxfs.errors import ArchiveDamaged, ArchiveUnsafe, ConfigError, CorruptCont
 from ctxfs.errors.checks import names_settings
 from ctxfs.messages.names import TERMINAL, check_session_id
 from ctxfs.session.content.blocks import index_name
-from ctxfs.session.content.checking import check_file
 from ctxfs.session.content.compression import ZSTD
 from ctxfs.session.content.file import file_bytes
 from ctxfs.session.content.stored import Stored
@@ -22,6 +21,7 @@ from ctxfs.session.records import SessionStarted, WriterOpened
 from ctxfs.session.recovery import growing_logs
 from ctxfs.session.state import SessionState, fold
 from ctxfs.session.transfer.archive import CHUNK_BYTES, ArchiveReader, ArchiveWriter
+from ctxfs.session.verify import check_file
 from ctxfs.storage.base import check_name, is_hidden
 from ctxfs.storage.local import MAX_DEPTH
 from ctxfs.storage.log_file import LOG_NAME

@@ -15,12 +15,12 @@ from ctxfs.storage.failures import NoAnswer
 from ctxfs.stores.answers import Terms, repeated
 from ctxfs.stores.objects.bucket import Bucket, Taken
 from ctxfs.stores.objects.cache import ReadCache
-from ctxfs.stores.objects.rewriting import Leftovers
 from ctxfs.stores.objects.segments import (
     FIRST_CHUNK,
     Append,
     Draft,
     Head,
+    Leftovers,
     Located,
     Put,
     SegmentLog,

@@ -23,8 +23,7 @@ from ctxfs.errors import (
 )
 from ctxfs.errors.checks import names_settings
 from ctxfs.storage.base import NewFile, RewritingStore, SharedStore, check_name, check_session_name
-from ctxfs.storage.failures import writing
-from ctxfs.storage.troubles import TROUBLES
+from ctxfs.storage.failures import TROUBLES, writing
 from ctxfs.stores.answers import GIVE_UP_S, TTL_S, Terms
 from ctxfs.stores.objects.bucket import Bucket, Taken
 from ctxfs.stores.objects.cache import ReadCache

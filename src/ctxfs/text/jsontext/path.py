@@ -18,7 +18,7 @@ import msgspec
 from ctxfs.errors import InvalidToolArguments, WorkLimitReached
 from ctxfs.errors.base import quoted
 from ctxfs.text.jsontext import codec as json_codec
-from ctxfs.text.jsontext.read_stream import string_pieces
+from ctxfs.text.jsontext.tokens import string_pieces
 from ctxfs.text.patterns import possessive
 from ctxfs.text.steps import CpuBudget, checkpoint
 

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ctxfs.messages.items import ItemType
-from ctxfs.messages.messages import Block, Content, text_with
-from ctxfs.messages.readable import readable_text
+from ctxfs.messages.messages import Block, Content, readable_text, text_with
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.records import CallMade, ContentRemoved, Decided, ItemAdded, Record, Removed
 from ctxfs.session.timeline.lives import Lives

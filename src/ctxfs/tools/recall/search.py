@@ -10,9 +10,8 @@ from ctxfs.errors.base import quoted
 from ctxfs.storage.threads import run_in_steps
 from ctxfs.tools.base import ToolResult, told
 from ctxfs.tools.paging import Line
-from ctxfs.tools.recall.archive import PastSession
+from ctxfs.tools.recall.archive import PASSAGE_CHARS, PastSession, folded, words_of
 from ctxfs.tools.recall.past import PastItem
-from ctxfs.tools.recall.words import PASSAGE_CHARS, folded, words_of
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.search.lines import FoundLine
 from ctxfs.tools.search.search import CutLines, Hit, Unread, search

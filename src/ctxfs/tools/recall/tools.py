@@ -4,26 +4,103 @@ Everything that was ever in the session is found: what was evicted, compacted or
 Names of items come from the session alone; the text of a content is never taken as one.
 """
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
 
-from ctxfs.errors import ToolError
+from ctxfs.errors import SessionError, StorageError, ToolError
 from ctxfs.errors.checks import names_settings
 from ctxfs.eviction.placeholder.lines import line_count
 from ctxfs.messages.tokens import TokenCounter, require_counter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.records import NoteWritten
-from ctxfs.tools.base import Tool, ToolResult
-from ctxfs.tools.paging import MAX_LINE_CHARS, MAX_POSITION
+from ctxfs.storage.threads import run_in_steps
+from ctxfs.tools.base import Tool, ToolResult, told
+from ctxfs.tools.paging import MAX_LINE_CHARS, MAX_POSITION, Line
 from ctxfs.tools.query import query_tool
-from ctxfs.tools.reading import reading_tool
 from ctxfs.tools.recall.archive import PastSession
-from ctxfs.tools.recall.conversation import conversation
+from ctxfs.tools.recall.past import PastItem
 from ctxfs.tools.recall.search import Where, search_pattern, search_words
 from ctxfs.tools.recall.status import context_status as status_of
 from ctxfs.tools.search.line_pattern import LinePattern
-from ctxfs.tools.stored import Scope, page_result, read_page, rendered
+from ctxfs.tools.stored import Scope, page_result, read_page, reading_tool, rendered
+
+_ITEM_LINES = 12
+_ITEM_CHARS = 800
+_FOOTER_TOKENS = 60
+
+
+async def conversation(session: PastSession, scope: Scope, first: int, last: int) -> ToolResult:
+    """What was new at the calls ``first`` to ``last``, as many as fit: the items that each sent first, and its reply.
+
+    Raises:
+        ToolError: there were no such calls.
+
+    """
+    past = session.past
+    if first > last or first > past.calls + 1:
+        raise ToolError(
+            f"there are no calls {first} to {last}: the model was called {past.calls} times, counted from 1"
+        )
+    last = min(last, past.calls + 1)
+    rows: list[str] = []
+    used = _FOOTER_TOKENS
+    shown_to = first - 1
+    for call in range(first, last + 1):
+        block = await _call(session, call)
+        fitting, cost = await run_in_steps(partial(_fitting, block, scope, used))
+        is_whole = len(fitting) == len(block)
+        if rows and not is_whole:
+            break
+        rows += fitting
+        used += cost
+        shown_to = call
+        if not is_whole:
+            rows.append("…")
+            break
+    more = f"; next: first={shown_to + 1}" if shown_to < last else ""
+    return ToolResult(
+        "\n".join([*rows, f"[calls {first}-{shown_to} of {past.calls}{more}; history_read shows whole items]"])
+    )
+
+
+async def _call(session: PastSession, call: int) -> list[str]:
+    rows = [f"== call {call}"]
+    for item in session.past.of_calls(call, call):
+        try:
+            lines = await session.lines(item, 1, _ITEM_LINES + 1, max_chars=_ITEM_CHARS)
+        except (StorageError, SessionError) as error:
+            rows.append(f"-- {item.item_id} ({item.name}): {told(error)}")
+            continue
+        rows += _rows(item, lines)
+    return rows
+
+
+def _rows(item: PastItem, lines: Sequence[Line]) -> list[str]:
+    shown = lines[:_ITEM_LINES]
+    cut = len(lines) > len(shown) or any(line.more for line in shown)
+    tokens = f", {item.tokens:,} tokens" if cut and item.tokens else ""
+    rows = [f"-- {item.item_id} ({item.name}{tokens})", *(line.text for line in shown)]
+    if cut:
+        rows.append("…")
+    return rows
+
+
+def _fitting(rows: list[str], scope: Scope, used_before: int) -> tuple[list[str], int]:
+    """As many of the rows as fit, at least one; and their tokens."""
+    counter = scope.loaded_counter()
+    kept: list[str] = []
+    used = 0
+    for row in rows:
+        cost = counter.count(row) + 1
+        if kept and used_before + used + cost > scope.max_tokens:
+            break
+        kept.append(row)
+        used += cost
+    return kept, used
+
 
 MAX_NOTES = 50
 MAX_NOTE_CHARS = 1_000

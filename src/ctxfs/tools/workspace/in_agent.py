@@ -12,18 +12,15 @@ from ctxfs.eviction.placeholder.attach import with_placeholder
 from ctxfs.eviction.placeholder.digest import DEFAULT_BUDGET_TOKENS, describe
 from ctxfs.eviction.placeholder.lines import line_count
 from ctxfs.messages.items import ContextItem
-from ctxfs.messages.messages import Content, ToolMessage, has_media, text_of
-from ctxfs.messages.readable import readable_text
+from ctxfs.messages.messages import Content, ToolMessage, has_media, readable_text, text_of
 from ctxfs.messages.tokens import TokenCounter
 from ctxfs.session.filesystem import ContextFileSystem
-from ctxfs.text.jsontext.tokens import indented
-from ctxfs.text.jsontext.validate import is_json
+from ctxfs.text.jsontext.tokens import indented, is_json
 from ctxfs.tools.base import Tool
 from ctxfs.tools.materialization import utf8_size
 from ctxfs.tools.workspace.artifacts import TOOL_RESULT, ArtifactInfo, ArtifactType, check_whole
-from ctxfs.tools.workspace.knowledge_list import render
 from ctxfs.tools.workspace.offload_op import DEFAULT_THRESHOLD_TOKENS, check_allow_list
-from ctxfs.tools.workspace.service import INLINE_LIMIT_CHARS, KnowledgeService
+from ctxfs.tools.workspace.service import INLINE_LIMIT_CHARS, KnowledgeService, render
 from ctxfs.tools.workspace.tools import workspace_tools
 
 

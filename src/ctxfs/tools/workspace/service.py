@@ -1,12 +1,17 @@
 """The workspace: whole tool results as artifacts, in the sessions under one root, found again across all of them.
 
 Follows "Context Offload：Tool Result 落盘与访问".
+
+``<knowledge_list>`` represents large artifacts in the context. What a tool or a model wrote is escaped in it, so
+that no content can close the list or add an entry.
 """
 
+import html
 import logging
+import re
 import reprlib
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,9 +46,41 @@ from ctxfs.tools.workspace.artifacts import (
     find,
     info_of,
 )
-from ctxfs.tools.workspace.catalogue import Catalogue
-from ctxfs.tools.workspace.knowledge_list import render
-from ctxfs.tools.workspace.sessions import OpenSessions
+from ctxfs.tools.workspace.catalogue import Catalogue, OpenSessions
+
+GET_BY_ID = "get_knowledge_by_id"
+GET_BY_LINES = "get_knowledge_by_lines"
+GREP = "grep_knowledge"
+QUERY = "query_artifacts"
+INFO = "get_tool_result_offload_info"
+_SHOWN_NAME_CHARS = 64
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_CONTROL_IN_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def render(entries: Iterable[tuple[ArtifactInfo, str]]) -> str:
+    """The list of artifacts, each with its summary ("" for none) and the calls that read it."""
+    return "\n".join(["<knowledge_list>", *(_entry(info, summary) for info, summary in entries), "</knowledge_list>"])
+
+
+def _entry(info: ArtifactInfo, summary: str) -> str:
+    tool = f' tool="{_attribute(_cut(info.tool_name))}"' if info.tool_name else ""
+    size = f'type="{info.artifact_type}" lines="{info.lines}" chars="{info.chars}"'
+    ref = f'"{_attribute(info.artifact_id)}"'
+    calls = f"{GET_BY_ID}({ref}), {GET_BY_LINES}({ref}, start_line, end_line), {GREP}({ref}, pattern)"
+    lines = [f"<knowledge id={ref}{tool} {size}>"]
+    if summary:
+        lines.append(_CONTROL_IN_TEXT.sub("\ufffd", html.escape(summary)))
+    return "\n".join([*lines, f"Read it with {calls}.", "</knowledge>"])
+
+
+def _attribute(value: str) -> str:
+    return html.escape(_CONTROL.sub("\ufffd", value))
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= _SHOWN_NAME_CHARS else f"{value[:_SHOWN_NAME_CHARS]}…"
+
 
 INLINE_LIMIT_CHARS = 40_000
 DEFAULT_QUERY_LIMIT = 1_000

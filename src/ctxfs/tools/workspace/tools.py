@@ -19,7 +19,6 @@ from ctxfs.messages.tokens import TokenCounter, require_counter
 from ctxfs.storage.threads import run_in_steps
 from ctxfs.tools.base import Tool, ToolResult
 from ctxfs.tools.paging import MAX_POSITION
-from ctxfs.tools.reading import reading_tool
 from ctxfs.tools.retrieval import ContextLines, MaxMatches, Offset, Pattern
 from ctxfs.tools.search.line_pattern import LinePattern
 from ctxfs.tools.search.page import DEFAULT_MATCHES, grep_page
@@ -30,10 +29,10 @@ from ctxfs.tools.stored import (
     Scope,
     list_page,
     read_page,
+    reading_tool,
 )
 from ctxfs.tools.workspace.artifacts import TOOL_RESULT, ArtifactInfo, info_of
-from ctxfs.tools.workspace.knowledge_list import GET_BY_ID, GET_BY_LINES, GREP, INFO, QUERY
-from ctxfs.tools.workspace.service import KnowledgeService
+from ctxfs.tools.workspace.service import GET_BY_ID, GET_BY_LINES, GREP, INFO, QUERY, KnowledgeService
 
 ArtifactId = Annotated[str, Field(description="The id in <knowledge_list>, or one that query_artifacts lists")]
 CharOffset = Annotated[

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from ctxfs.lab.recordings.formats.builder import Builder, media, model_call, plain, seconds, text
-from ctxfs.lab.recordings.formats.document import Document
+from ctxfs.lab.recordings.formats.builder import Builder, Document, media, model_call, plain, seconds, text
 from ctxfs.lab.recordings.recording import Block, Kind, Recording, Role
 from ctxfs.messages.tokens import json_counted
 

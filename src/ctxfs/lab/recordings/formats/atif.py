@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ctxfs.errors import MissingExtra, ReplayFormatError
-from ctxfs.lab.recordings.formats.builder import Builder, seconds, text
-from ctxfs.lab.recordings.formats.document import Document
+from ctxfs.lab.recordings.formats.builder import Builder, Document, seconds, text
 from ctxfs.lab.recordings.recording import Block, Kind, ModelCall, Recording, Role
 from ctxfs.messages.base import Usage
 

@@ -10,8 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ctxfs.lab.recordings.formats.anthropic import blocks
-from ctxfs.lab.recordings.formats.builder import Builder, model_call, seconds
-from ctxfs.lab.recordings.formats.document import Document
+from ctxfs.lab.recordings.formats.builder import Builder, Document, model_call, seconds
 from ctxfs.lab.recordings.recording import Recording, Role
 
 _Row = Mapping[str, Any]

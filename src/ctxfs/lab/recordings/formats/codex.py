@@ -7,8 +7,7 @@ before it.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ctxfs.lab.recordings.formats.builder import Builder, model_call, seconds
-from ctxfs.lab.recordings.formats.document import Document
+from ctxfs.lab.recordings.formats.builder import Builder, Document, model_call, seconds
 from ctxfs.lab.recordings.formats.responses import add_item
 from ctxfs.lab.recordings.recording import Recording
 

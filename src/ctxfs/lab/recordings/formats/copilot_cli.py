@@ -7,8 +7,7 @@ A file of a session has its usage in total only, at its end, so its calls have n
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ctxfs.lab.recordings.formats.builder import Builder, arguments, model_call, plain, seconds, text
-from ctxfs.lab.recordings.formats.document import Document
+from ctxfs.lab.recordings.formats.builder import Builder, Document, arguments, model_call, plain, seconds, text
 from ctxfs.lab.recordings.recording import Block, Kind, Recording, Role
 
 _EVENTS = ("session.start", "user.message", "assistant.message", "tool.execution_complete")

@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ctxfs.lab.recordings.formats.builder import Builder, plain, seconds, text
-from ctxfs.lab.recordings.formats.document import Document
+from ctxfs.lab.recordings.formats.builder import Builder, Document, plain, seconds, text
 from ctxfs.lab.recordings.recording import Block, Kind, ModelCall, Recording, Role
 from ctxfs.messages.base import Usage
 

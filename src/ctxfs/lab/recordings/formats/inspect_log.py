@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxfs.errors import ReplayFormatError
-from ctxfs.lab.recordings.formats.builder import Builder, arguments, media, plain, seconds, text
-from ctxfs.lab.recordings.formats.document import Document
+from ctxfs.lab.recordings.formats.builder import Builder, Document, arguments, media, plain, seconds, text
 from ctxfs.lab.recordings.recording import Block, Kind, ModelCall, Recording, Role
 from ctxfs.messages.base import Usage
 from ctxfs.session.content.compression import zstd

@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ctxfs.lab.recordings.formats.builder import Builder, model_call, plain, seconds, text
-from ctxfs.lab.recordings.formats.document import Document
+from ctxfs.lab.recordings.formats.builder import Builder, Document, model_call, plain, seconds, text
 from ctxfs.lab.recordings.formats.openai_chat import add_message
 from ctxfs.lab.recordings.recording import ModelCall, Recording, Role
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ctxfs.lab.recordings.formats.builder import Builder, arguments, media, model_call, plain, seconds, text
-from ctxfs.lab.recordings.formats.document import Document
+from ctxfs.lab.recordings.formats.builder import Builder, Document, arguments, media, model_call, plain, seconds, text
 from ctxfs.lab.recordings.recording import Block, Kind, ModelCall, Recording, Role
 
 

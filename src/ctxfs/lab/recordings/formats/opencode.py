@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ctxfs.errors import ReplayFormatError
-from ctxfs.lab.recordings.formats.builder import Builder, seconds, text
-from ctxfs.lab.recordings.formats.document import Document
+from ctxfs.lab.recordings.formats.builder import Builder, Document, seconds, text
 from ctxfs.lab.recordings.recording import Block, Kind, ModelCall, Recording, Role
 from ctxfs.messages.base import Usage
 

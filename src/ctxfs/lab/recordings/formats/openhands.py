@@ -6,8 +6,7 @@ An action of the agent carries the whole response of the model that asked for it
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ctxfs.lab.recordings.formats.builder import Builder, arguments, model_call, plain, seconds, text
-from ctxfs.lab.recordings.formats.document import Document
+from ctxfs.lab.recordings.formats.builder import Builder, Document, arguments, model_call, plain, seconds, text
 from ctxfs.lab.recordings.recording import Block, ModelCall, Recording, Role
 
 _Event = Mapping[str, Any]

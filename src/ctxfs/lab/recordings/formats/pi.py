@@ -7,8 +7,7 @@ were left counts as billed, and stands in no thread.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ctxfs.lab.recordings.formats.builder import Builder, plain, seconds, text
-from ctxfs.lab.recordings.formats.document import Document
+from ctxfs.lab.recordings.formats.builder import Builder, Document, plain, seconds, text
 from ctxfs.lab.recordings.recording import Block, Kind, ModelCall, Recording, Role
 from ctxfs.messages.base import Usage
 

@@ -7,8 +7,7 @@ that it answered.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ctxfs.lab.recordings.formats.builder import Builder, arguments, media, model_call, plain, seconds, text
-from ctxfs.lab.recordings.formats.document import Document
+from ctxfs.lab.recordings.formats.builder import Builder, Document, arguments, media, model_call, plain, seconds, text
 from ctxfs.lab.recordings.recording import Kind, Recording, Role
 
 _ITEMS = ("function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning")

@@ -22,7 +22,7 @@ from ctxfs.lab.recordings.formats import (
     pi,
     responses,
 )
-from ctxfs.lab.recordings.formats.document import Document, document
+from ctxfs.lab.recordings.formats.builder import Document, document
 from ctxfs.lab.recordings.recording import Recording
 
 
