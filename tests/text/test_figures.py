@@ -14,7 +14,8 @@ def test_figures_are_short_and_exact() -> None:
     assert [figures.size(n) for n in (12, 1_500, 150_000, 2_000_000, 3 * 10**9, 4 * 10**12)] == [
         *("12 B", "1.5 kB", "150 kB", "2.0 MB", "3.0 GB", "4.0 TB")
     ]
-    assert (figures.share(1, 3), figures.share(1, 0)) == ("33%", "0%")
+    assert (figures.share(1, 3), figures.share(1, 0), figures.share(0, 3)) == ("33%", "0%", "0%")
+    assert (figures.share(1, 101), figures.share(1, 100)) == ("under 1%", "1%")
     day = 86_400.0
     assert [figures.ago(0.0, now) for now in (5.0, 90.0, 7_200.0, 3 * day, 800 * day)] == [
         *("5 s ago", "2 min ago", "2 h ago", "3 d ago", "2 y ago")

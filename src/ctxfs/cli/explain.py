@@ -355,9 +355,8 @@ def _summary(explained: Explanation) -> list[str]:
     now = "the last request" if is_elsewhere else "now"
     full = ""
     if explained.window_tokens is not None:
-        share = explained.request_tokens / explained.window_tokens
-        said = "under 1%" if 0 < share < 0.01 else f"{share:.0%}"
-        full = f", {said} of the {explained.window_tokens:,} that fit its window"
+        share = figures.share(explained.request_tokens, explained.window_tokens)
+        full = f", {share} of the {explained.window_tokens:,} that fit its window"
     beside = ""
     if explained.request_tokens > explained.context_tokens:
         beside = f" (with tools, a request has {explained.request_tokens:,})"

@@ -47,8 +47,10 @@ def size(number: int) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """A part in percent; 0 if the whole is 0."""
-    return f"{part / whole:.0%}" if whole else "0%"
+    """A part in percent; "under 1%" if there is one, and it is smaller; 0 if the whole is 0."""
+    if not whole:
+        return "0%"
+    return "under 1%" if 0 < part / whole < 0.01 else f"{part / whole:.0%}"
 
 
 def ago(then: float, now: float) -> str:
