@@ -128,8 +128,9 @@ class OpenReadBacks:
             return known
         total = 0.0
         for came, hazard in self.sums.items():
-            age = max(1, calls_made - came + 1)
-            total += hazard * log((age + calls) / age)  # `read_backs_in`: asked for each sum in every plan
+            # `max` and `read_backs_in`, without their calls: this is asked for each sum, before every request.
+            age = calls_made - came + 1 if came < calls_made else 1
+            total += hazard * log((age + calls) / age)
         self._known[calls] = total
         return total
 

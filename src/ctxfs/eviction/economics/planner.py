@@ -23,7 +23,6 @@ expired.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from math import inf, log, sqrt
 from typing import Final, NamedTuple
 
@@ -117,18 +116,13 @@ class Bound:
         self._cover = ledger.parameters.cover
         self.funds = min(ledger.saved, ledger.saved_then) + ledger.parameters.max_loss * ledger.spent
 
-    @cached_property
-    def _open(self) -> list[float]:
-        """The read-backs to expect of all that left before, in so many calls as are looked ahead."""
-        return [self._ledger.open_read_backs.expected(self._ledger.calls, calls) for calls in LOOKS]
-
     def holds(self, cost: float, freed: int, hazards: Sequence[float]) -> bool:
         """Whether a batch is within it that costs so much, saves so many tokens, and asks for so many read-backs."""
         if cost > self.funds:
             return False
         rent = self._terms.read * (self._ledger.gone_tokens + self._ledger.gone_new_tokens + freed)
-        for calls, before, hazard in zip(LOOKS, self._open, hazards, strict=True):
-            expected = before + hazard
+        for calls, hazard in zip(LOOKS, hazards, strict=True):
+            expected = self._ledger.open_read_backs.expected(self._ledger.calls, calls) + hazard
             covered = expected + self._cover * sqrt(max(0.0, expected))
             if self._terms.price * covered + cost > self.funds + calls * rent:
                 return False
