@@ -60,15 +60,17 @@ class Notices:
             self.last_failure = event.error
             _log.warning("session %s: %s", self._fs.session_id, event.error)
         elif isinstance(event, Offloaded):
-            event = replace(event, size_bytes=self._fs.state.stored[event.item_id].size_bytes)
             if _log.isEnabledFor(logging.INFO):
                 self._log_offload(event.item_id)
         else:
             level = logging.WARNING if isinstance(event, SummaryFailed) else logging.INFO
             if _log.isEnabledFor(level):
                 _log.log(level, "session %s: %s", self._fs.session_id, story(event))
-        if self._on_event is not None:
-            self._on_event(event)
+        if self._on_event is None:
+            return
+        if isinstance(event, Offloaded):
+            event = replace(event, size_bytes=self._fs.state.stored[event.item_id].size_bytes)
+        self._on_event(event)
 
     def called(self, call: CallMade) -> None:
         """Log what a call of the model was billed."""

@@ -1,8 +1,7 @@
 """The messages of a session in memory: their order, open calls, and what is due. No I/O; ``Context`` is its shell."""
 
-import copy
 import json
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -38,6 +37,7 @@ from ctxfs.messages.messages import (
 )
 from ctxfs.messages.names import path_of, safe_name
 from ctxfs.messages.serialize import from_dict
+from ctxfs.text.jsontext.codec import json_copy
 
 _K = TypeVar("_K")
 
@@ -107,7 +107,8 @@ class Transcript:
 
         """
         parsed: list[Message] = []
-        names = self._tool_names
+        new_names: dict[str, str] = {}
+        names = ChainMap(new_names, self._tool_names)
         for message in messages:
             try:
                 converted = _parsed(message, names)
@@ -116,7 +117,7 @@ class Transcript:
                 raise TranscriptError([f"not a message of the Messages API: {said}"]) from error
             for one in converted:
                 if isinstance(one, AssistantMessage):
-                    names = {**names, **{call.id: call.name for call in one.tool_calls}}
+                    new_names.update([(call.id, call.name) for call in one.tool_calls])
             parsed.extend(converted)
         return parsed
 
@@ -439,7 +440,9 @@ def _parsed(message: Any, tool_names: Mapping[str, str]) -> list[Message]:
     if missing := [key for key in ("role", "content") if key not in given]:
         raise ValueError(f"it has no {' and no '.join(missing)}")
     # Copied, so that what the caller does to its own dicts later does not reach us.
-    content = copy.deepcopy(check_content(given["content"]))
+    content = check_content(given["content"])
+    if not isinstance(content, str):
+        content = tuple(map(json_copy, content))
     return [check_message(one) for one in from_dict({**given, "content": content}, tool_names)]
 
 

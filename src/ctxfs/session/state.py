@@ -214,7 +214,9 @@ class SessionState:
         if place is None:
             return
         entered = self.past[place]
-        if isinstance(entered, ItemAdded) and not isinstance(entered.item.message, AssistantMessage):
+        if not isinstance(entered, ItemAdded) or isinstance(entered.item.message, AssistantMessage):
+            return
+        if entered.item.message.content:  # one whose content is in a file has none here
             self.past[place] = replace(entered, item=entered.item.with_content(""))
 
     def _never_again(self, record: Stored | ContentRemoved) -> None:
