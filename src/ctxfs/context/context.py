@@ -454,21 +454,14 @@ class Context:
 
         """
         self._live.transcript.check_answered()
-        await self.evict()
-        if self._settings.offload_enabled:
-            reduction = self._controller.fit(self.counted_tokens, self.counter)
-            if reduction is not None:
-                await self._make_room(reduction)
-        else:
-            self._check_window()
         async with self._live.changing():  # so that nothing that is being recorded comes in between
-            messages = self._requests.sent(
-                self._live.transcript.items.values(),
-                counted_tokens=self.counted_tokens,
-                spare=self._live.transcript.before_next_eviction(),
-            )
-            self._live.sent(self._requests.breakpoints, self._requests.tools)
-            return messages
+            await self._live.evict()
+            reduction = self._reduction()
+            if reduction is None:
+                return self._sent()
+        await self._make_room(reduction)
+        async with self._live.changing():
+            return self._sent()
 
     @property
     def breakpoints(self) -> tuple[int, ...]:
@@ -676,11 +669,24 @@ class Context:
         if defined is not None and tool_names(defined.tools):
             self._live.warn_of_unread()
 
-    def _check_window(self) -> None:
-        """The window's guard for a context from which nothing may be evicted."""
+    def _sent(self) -> tuple[Message, ...]:
+        """The messages as they are now, noted as sent."""
+        messages = self._requests.sent(
+            self._live.transcript.items.values(),
+            counted_tokens=self.counted_tokens,
+            spare=self._live.transcript.before_next_eviction(),
+        )
+        self._live.sent(self._requests.breakpoints, self._requests.tools)
+        return messages
+
+    def _reduction(self) -> Reduction | None:
+        """How to make the context fit the window; None: it does. Raises ``ContextOverflow`` if nothing may leave."""
+        if self._settings.offload_enabled:
+            return self._controller.fit(self.counted_tokens, self.counter)
         error = self._controller.overflow(self.items, self.counted_tokens)
         if error is not None:
             raise error.because("nothing may be evicted (offload_enabled=False); the largest items are")
+        return None
 
     async def _go_back(self, decide: Callable[[Sequence[Record]], Back], *, fits: bool = False) -> Back:
         """Decide from the journal what comes back, and bring it back. ``fits``: it must fit the window."""
