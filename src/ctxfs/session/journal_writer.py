@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from anyio.lowlevel import checkpoint_if_cancelled
-
 from ctxfs.errors import OutcomeUnknown, SessionClosed, SessionLocked, StorageError, WriteFailed
 from ctxfs.session.content.blocks import index_name
 from ctxfs.session.content.file import ContentFile, IndexChunks
@@ -44,7 +42,7 @@ from ctxfs.session.state import SessionState, evicts, fold
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.loop_lock import LoopLock
 from ctxfs.storage.threaded import ThreadedStore
-from ctxfs.storage.threads import run_to_completion, uninterrupted
+from ctxfs.storage.threads import raise_if_cancelled, run_to_completion, uninterrupted
 
 INDEX_MIN_CHANGES = 32
 
@@ -247,7 +245,7 @@ class JournalWriter(JournalReader):
         not concern the others, unless they need it. Raises nothing but a cancellation, when all have ended, and what
         keeps anything from being written: ``SessionError`` of another event loop, ``OutcomeUnknown`` of earlier work.
         """
-        await checkpoint_if_cancelled()
+        await raise_if_cancelled()
         call = object()
         queued: dict[int, _Pending] = {}  # by the identity of their commits
         for commit in commits:

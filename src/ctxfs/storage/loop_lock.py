@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import Any
 
 import anyio
-from anyio.lowlevel import checkpoint_if_cancelled, current_token
+from anyio.lowlevel import current_token
 
 from ctxfs.errors import SessionError
-from ctxfs.storage.threads import ASK_S, caller
+from ctxfs.storage.threads import ASK_S, caller, raise_if_cancelled
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +45,7 @@ class LoopLock:
         self._turns: list[_Turn] = []  # the first one holds the lock, the others wait; all are of one event loop
 
     async def __aenter__(self) -> None:
-        await checkpoint_if_cancelled()
+        await raise_if_cancelled()
         turn = _Turn(*_here())
         try:
             self._begin(turn)

@@ -156,6 +156,12 @@ def caller() -> "asyncio.Task[Any] | None":
     return _caller.get() if _is_safe() else None
 
 
+async def raise_if_cancelled() -> None:
+    """Raise a cancellation that has arrived. Uninterrupted work does not look for one: nobody cancels it."""
+    if not _is_safe():
+        await checkpoint_if_cancelled()
+
+
 @contextmanager
 def without_threads() -> Iterator[None]:
     """Do the work of worker threads in the calling thread, for an event loop that has nothing else to do.
@@ -483,7 +489,6 @@ async def _until_one(
     loop = asyncio.get_running_loop()
     wakers = [_waker(one, loop) for one in waits_for]
     while not any(one.done() for one in waits_for):
-        asks = left is not None and not left.done() and not is_safe
         try:
             # Where only the end of the event loop cancels, nothing else has to wait. A scope holds back anyio's.
             with nullcontext() if is_safe else anyio.CancelScope(shield=True):
@@ -493,8 +498,10 @@ async def _until_one(
                 hit = error
             if left is not None:
                 _wake(left)
+        if left is None or left.done() or is_safe or any(one.done() for one in waits_for):
+            continue
         # A cancelled scope has an effective deadline of minus infinity.
-        if left is not None and asks and anyio.current_effective_deadline() <= loop.time():
+        if anyio.current_effective_deadline() <= loop.time():
             _wake(left)
     return hit
 
