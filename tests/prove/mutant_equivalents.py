@@ -18,7 +18,7 @@ class Equivalent:
     reason: str
 
 
-_LAYOUT, _INDEX, _TEMP = "messages/names.py", "session/index.py", "storage/temp_files.py"
+_LAYOUT, _INDEX, _FILES = "messages/names.py", "session/index.py", "storage/files.py"
 _LOCAL, _FILES = "storage/local.py", "storage/files.py"
 _HINT = "a hint, that the system may begin to write: the sync after it is what counts"
 _PIECE = "only how much is compared at a time"
@@ -53,11 +53,11 @@ EQUIVALENT = (
     Equivalent(
         _INDEX, """if position < 0 or not data.endswith(b'"}\\n'):""", "0", ("1",), "the same: no index is a byte long"
     ),
-    Equivalent(_TEMP, "fs.begin_sync(fd, size, len(chunk))", "fs.begin_sync(fd, size, len(chunk))", ("pass",), _HINT),
-    Equivalent(_TEMP, "if sync:  # the disk writes while the next chunk is made", "sync", ("(not (sync))",), _HINT),
-    Equivalent(_TEMP, "size = 0", "0", ("1",), _HINT),
-    Equivalent(_TEMP, "size += len(chunk)", "size += len(chunk)", ("pass",), _HINT),
-    Equivalent(_TEMP, "size += len(chunk)", "+=", ("-=",), _HINT),
+    Equivalent(_FILES, "fs.begin_sync(fd, size, len(chunk))", "fs.begin_sync(fd, size, len(chunk))", ("pass",), _HINT),
+    Equivalent(_FILES, "if sync:  # the disk writes while the next chunk is made", "sync", ("(not (sync))",), _HINT),
+    Equivalent(_FILES, "size = 0", "0", ("1",), _HINT),
+    Equivalent(_FILES, "size += len(chunk)", "size += len(chunk)", ("pass",), _HINT),
+    Equivalent(_FILES, "size += len(chunk)", "+=", ("-=",), _HINT),
     Equivalent(_FILES, "while piece := fs.read(fd, 1 << 20, position):", "1", ("2",), _PIECE),
     Equivalent(_FILES, "while piece := fs.read(fd, 1 << 20, position):", "20", ("21", "19"), _PIECE),
     Equivalent(

@@ -22,18 +22,19 @@ class Removal:
     after: str
 
 
-_TEMP, _DIRS, _LOG = "storage/temp_files.py", "storage/directories.py", "storage/log_file.py"
+_DIRS, _LOG = "storage/directories.py", "storage/log_file.py"
 _LOCAL, _PORT, _BASE = "storage/local.py", "storage/port.py", "storage/base.py"
 _FILES, _JOURNAL, _INDEX = "storage/files.py", "session/journal.py", "session/index.py"
 _CONTENT, _ENCODING, _RECOVERY = "session/content/reader.py", "session/content/encoding.py", "session/recovery.py"
-_COMPRESSION, _CHECKING = "session/content/compression.py", "session/content/checking.py"
+_COMPRESSION, _VERIFY = "session/content/compression.py", "session/verify.py"
 _LOCK, _ERASING = "storage/lock_file.py", "session/cleanup/erasing.py"
+_REMOVAL = "storage/removal.py"
 _LAYOUT, _ARCHIVE, _TRANSFER = "messages/names.py", "session/transfer/archive.py", "session/transfer/sessions.py"
 
 SYNCS = (
     Removal("the system's sync", _PORT, "        else:\n            os.fsync(fd)", "        else:\n            pass"),
     Removal(
-        "of a content before its name", _TEMP, "            if sync:\n                fs.sync(fd)", "            pass"
+        "of a content before its name", _FILES, "            if sync:\n                fs.sync(fd)", "            pass"
     ),
     Removal(
         "of a directory's new names",
@@ -75,7 +76,19 @@ SYNCS = (
         'with self._writing(), writing("/".join(directory)):\n                self._directories.sync(directory)',
         "pass",
     ),
-    Removal("of a removed session's hidden name", "storage/removal.py", "fs.sync(root_fd)", "pass"),
+    Removal("of who removed a session", _REMOVAL, "        fs.sync(fd)", "        pass"),
+    Removal(
+        "of the first record of that",
+        _REMOVAL,
+        "    finally:\n        close_quietly(fs, fd)\n    fs.sync(root_fd)",
+        "    finally:\n        close_quietly(fs, fd)",
+    ),
+    Removal(
+        "of a removed session's hidden name",
+        _REMOVAL,
+        "    try:\n        fs.sync(root_fd)",
+        "    try:\n        pass",
+    ),
     Removal("of what a dead writer left", _LOCAL, "if self._sync_enabled:\n            self._fs.sync(dir_fd)", "pass"),
     Removal("of a journal that is opened", _LOG, "self._sync(self._fd)", "pass"),
     Removal("of an opened journal's name", _LOG, "self._sync(dir_fd)", "pass"),
@@ -114,7 +127,7 @@ SYNCS = (
     ),
     Removal("of an export", _ARCHIVE, "self._fs.sync(self._fd)", "pass"),
     Removal("of an export's name", _ARCHIVE, "self._fs.sync(self._dir_fd)", "pass"),
-    Removal("of an import's name", "storage/new_session.py", "fs.sync(root_fd)", "pass"),
+    Removal("of an import's name", "storage/local_sessions.py", "fs.sync(root_fd)", "pass"),
     Removal(
         "of contents that are published",
         _LOCAL,
@@ -182,20 +195,20 @@ CHECKSUMS = (
         "index = await check_file(store, entry, grows=grows)",
         "index = None",
     ),
-    Removal("a checked envelope's head", _CHECKING, "if found != header:", "if False:"),
+    Removal("a checked envelope's head", _VERIFY, "if found != header:", "if False:"),
     Removal(
         "a checked content's",
-        _CHECKING,
+        _VERIFY,
         "if (index.root, index.size_bytes, index.count) != (stored.digest, stored.size_bytes, stored.blocks):",
         "if False:",
     ),
     Removal(
         "a checked envelope's end",
-        _CHECKING,
+        _VERIFY,
         "if await store.read(stored.name, end, len(trailer) + 1) != trailer:",
         "if False:",
     ),
-    Removal("a checked block index's", _CHECKING, "if found.to_bytes() != index.to_bytes():", "if False:"),
+    Removal("a checked block index's", _VERIFY, "if found.to_bytes() != index.to_bytes():", "if False:"),
     Removal("a part's of an archive", _ARCHIVE, 'if tail["sha256"] != checksum.hexdigest():', "if False:"),
     Removal("an archive's lines", _ARCHIVE, 'if last != {"end": expected}:', "if False:"),
     Removal("an archive's end", _ARCHIVE, "        if more:", "        if False:"),
@@ -555,7 +568,7 @@ CLEANUP = (
     ),
     Removal(
         "files that are counted already",
-        "session/cleanup/sharing.py",
+        "session/cleanup/usage.py",
         "            if file in seen:",
         "            if False:",
     ),

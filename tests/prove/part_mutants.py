@@ -31,12 +31,12 @@ LEAST_KILLED = 0.9
 WORKERS = min(4, os.cpu_count() or 1)
 """Copies of the project, each with a process that tries mutants in it."""
 _ROOMS = {
-    "storage": "base directories failures files local log_file port temp_files threaded threads",
+    "storage": "base directories failures files local log_file port threaded threads",
     "session": "discovery field_types filesystem index item_records journal records recovery state verify writer",
     "session/content": "blocks encoding file growing reader",
-    "messages": "names rates readable",
+    "messages": "messages names rates",
     "eviction": "budget compaction keep_recent reduction window",
-    "eviction/economics": "belief economy features held ledger outlook parameters planner plans",
+    "eviction/economics": "economy held ledger parameters planner plans",
     "context": "commit entry repair transcript",
 }
 MODULES = tuple(f"{room}/{name}.py" for room, names in _ROOMS.items() for name in names.split())

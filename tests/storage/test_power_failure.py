@@ -15,6 +15,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.base import NewFile
 from ctxfs.storage.files import write_file
 from ctxfs.storage.local import LocalStore, list_sessions, remove_session
+from ctxfs.storage.removal import forgotten
 from ctxfs.storage.threaded import ThreadedStore
 from prove.crash_disk import Captured, CrashDisk
 from session_items import tool_result
@@ -242,6 +243,22 @@ async def test_a_session_that_was_removed_does_not_come_back_and_is_never_there_
         for state in moment.states():
             files = {path.removeprefix(f"{ROOT}/{ID}/") for path in state.files}
             assert "journal.jsonl" not in files or NAME in files
+
+
+async def test_a_session_goes_only_after_the_disk_holds_who_removed_it() -> None:
+    disk = CrashDisk()
+    store = await opened(disk)
+    await store.commit([], lambda: b"1\n")
+    await store.close()
+    moments: list[Captured] = []
+    disk.before_change = lambda: moments.append(disk.capture())
+    tombstone = {"session_id": ID, "removed_at": 0.0, "by": "a test", "reason": "", "contents": 0, "size_bytes": 2}
+    await remove_session(ROOT, ID, fs=disk, tombstone=tombstone)
+    for moment in [*moments, disk.capture()]:
+        for state in moment.states():
+            left = CrashDisk(state)
+            removed = forgotten(left, left.open_root(ROOT), ID)
+            assert ID in await list_sessions(ROOT, fs=left) or removed.startswith("removed on 1970-01-01 by a test")
 
 
 async def test_what_a_killed_writer_left_counts_once_the_next_one_has_opened_it() -> None:

@@ -246,7 +246,7 @@ def test_the_store_of_one_session_is_in_no_place_of_many() -> None:
 
 
 def test_nothing_names_the_local_store_but_its_own_modules() -> None:
-    own = {"local.py", "local_sessions.py", "new_session.py", "urls.py", "__init__.py"}
+    own = {"local.py", "local_sessions.py", "urls.py", "__init__.py"}
     for path in SOURCE.rglob("*.py"):
         if path.parent.name == "storage" and path.name in own:
             continue
