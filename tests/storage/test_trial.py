@@ -3,9 +3,13 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
+
+import pytest
 
 from ctxfs.errors import NotStored
 from ctxfs.storage.local_sessions import LocalSessions
+from ctxfs.storage.memory import MemorySessions, MemoryStore
 from ctxfs.storage.port import OsFileSystem
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.trial import Trial, try_stores
@@ -83,3 +87,24 @@ def test_a_store_that_lists_late_is_found_out() -> None:
 
 def test_a_store_that_cannot_be_read_is_a_problem() -> None:
     assert tried(DeadBucket).problem is not None
+
+
+class FailingStores(MemorySessions):
+    """The first opening fails as a driver does, and not with an error of ctxfs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers = iter(range(8))
+
+    def store(self, session_id: str) -> MemoryStore:
+        return FailingStore(session_id) if next(self._numbers) == 0 else super().store(session_id)
+
+
+class FailingStore(MemoryStore):
+    def open(self, *, create: bool, write: bool) -> Self:
+        raise RuntimeError("too many connections")
+
+
+def test_what_one_writer_raises_is_raised_once_the_others_have_ended() -> None:
+    with pytest.raises(RuntimeError, match="too many connections"):
+        try_stores(FailingStores(), "trial", races=1)

@@ -71,7 +71,8 @@ def _run(store: Store, race: _Race, me: int) -> None:
         pass
     except StorageError as error:
         race.problem = str(error)
-    race.all_tried.wait()
+    finally:  # also of a store that fails otherwise: the others wait
+        race.all_tried.wait()
     if opened is None:
         return
     try:
