@@ -18,9 +18,9 @@ def count(number: float | None) -> str:
 def short_count(number: float) -> str:
     """A number in three digits: 950, 15.4k, 1.2M."""
     for limit, unit in ((1_000_000, "M"), (1_000, "k")):
-        if number >= limit:
-            scaled = number / limit
-            digits = 0 if scaled >= 100 or scaled.is_integer() else 1
+        scaled = number / limit
+        if scaled >= 0.9995:  # which the smaller unit would round to 1000
+            digits = 0 if scaled >= 99.95 or scaled.is_integer() else 1
             return f"{scaled:.{digits}f}{unit}"
     return f"{number:.0f}"
 
@@ -39,8 +39,8 @@ def size(number: int) -> str:
     """Bytes in a suitable unit: 1 kB is 1,000 bytes."""
     scaled = float(number)
     for unit in ("B", "kB", "MB", "GB"):
-        if scaled < 1_000:
-            digits = 0 if unit == "B" or scaled >= 100 else 1
+        if scaled < 999.5:  # more is rounded to 1000
+            digits = 0 if unit == "B" or scaled >= 99.95 else 1
             return f"{scaled:.{digits}f} {unit}"
         scaled /= 1_000
     return f"{scaled:,.1f} TB"
