@@ -14,6 +14,7 @@ from ctxfs.errors import ConfigError, SessionNotFound, StorageError
 from ctxfs.messages import ToolCall, UserMessage
 from ctxfs.storage import LocalSessions, SessionStores, stores_at
 from ctxfs.storage.memory import MemorySessions
+from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.storage.threads import WAITING_THREADS
 from ctxfs.stores import ObjectSessions, open_bucket
 from ctxfs.testing import ScriptedModel
@@ -74,6 +75,20 @@ async def test_a_session_is_made_listed_resumed_and_removed(stores: SessionStore
         await ContextFileSystem("thread-1", root_path=stores).open(create=False)
     with pytest.raises(SessionNotFound):
         await stores.remove("thread-1")
+
+
+@pytest.mark.parametrize("place", ["directory", "memory"])
+async def test_a_log_of_the_same_length_is_another_version(place: str, tmp_path: Path) -> None:
+    stores = PLACES[place](tmp_path)
+    store = ThreadedStore(stores.store("thread-1"))
+    await store.open(create=True, write=True)
+    await store.commit([], lambda: b"a secret\n")
+    (first,) = await stores.sessions()
+    await store.rewrite(b"********\n")
+    (second,) = await stores.sessions()
+    await store.close()
+    assert second.version != first.version
+    assert second.changed_at > first.changed_at
 
 
 async def test_what_left_is_read_back_by_the_path_in_its_placeholder(stores: SessionStores) -> None:

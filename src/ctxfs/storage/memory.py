@@ -110,7 +110,6 @@ class MemoryStore(RewritingStore):
                 line = log()
             self.disk.files.update(written)
             self.disk.log += line
-            self.disk.changed_at = time.time()
 
     @override
     def replace(self, name: str, data: bytes | Iterable[bytes]) -> None:
@@ -188,6 +187,7 @@ class MemoryStore(RewritingStore):
             if self._writer() is not self:
                 raise SessionClosed(f"session {self.session_id} is open for reading only, or its lock was released")
             yield
+            self.disk.changed_at = time.time()
 
 
 class MemorySessions(SessionStores):
@@ -215,7 +215,11 @@ class MemorySessions(SessionStores):
     @override
     async def sessions(self) -> list[SessionFound]:
         disks = sorted(self._disks.items())
-        return [SessionFound(name, str(len(disk.log)), disk.changed_at) for name, disk in disks if disk.exists]
+        return [
+            SessionFound(name, f"{len(disk.log)}-{disk.changed_at}", disk.changed_at)
+            for name, disk in disks
+            if disk.exists
+        ]
 
     @override
     async def remove(self, session_id: str, *, tombstone: Mapping[str, Any] | None = None) -> None:
