@@ -292,10 +292,12 @@ def test_rates_are_read_as_they_are_written(rates: Rates) -> None:
 def test_rates_in_another_form_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"rates|step|least_cached_tokens|rewrites_all"):
         Rates.from_mapping({**ANTHROPIC_RATES.to_mapping(), **wrong})
-    with pytest.raises(ConfigError, match="pairs of a number"):
-        replace(ANTHROPIC_RATES, steps={100: ANTHROPIC_RATES})  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="the rates of a step"):
-        replace(ANTHROPIC_RATES, steps=((100, 0.1),))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("steps", [None, {100: ANTHROPIC_RATES}, (100,), ((100,),), ((100, None),), ((100, 0.1),)])
+def test_steps_are_pairs(steps: Any) -> None:
+    with pytest.raises(ConfigError, match="pairs of a number of tokens and the Rates"):
+        replace(ANTHROPIC_RATES, steps=steps)
 
 
 def test_a_price_may_rise_from_the_second_token_on_and_not_from_the_first() -> None:

@@ -405,7 +405,7 @@ def test_parameters_that_cannot_work_are_refused(values: dict[str, Any]) -> None
         EvictionParameters.from_mapping(values)
 
 
-@pytest.mark.parametrize("value", [["file"], {"pictures": 1.0}, {ItemKind.FILE: 0.1}])
+@pytest.mark.parametrize("value", [None, 3, ["file"], {"pictures": 1.0}, {ItemKind.FILE: 0.1}])
 def test_read_backs_are_given_for_each_kind(value: Any) -> None:
     with pytest.raises(ConfigError, match=r"^read_backs"):
         EvictionParameters(read_backs=value)

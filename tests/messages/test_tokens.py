@@ -10,6 +10,7 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import regex
@@ -18,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tiktoken_ext import openai_public
 
-from ctxfs.errors import CtxfsError
+from ctxfs.errors import ConfigError, CtxfsError
 from ctxfs.messages import CharsCounter, O200kCounter, TokenCounter, load_counter, tokens
 from ctxfs.messages.messages import encodable
 from ctxfs.messages.tokens import (
@@ -292,6 +293,12 @@ def test_base64_may_have_line_breaks() -> None:
     data = base64.encodebytes(PAGE * 2 + bytes(4_000_000)).decode()
     source = {"type": "base64", "media_type": "application/pdf", "data": data}
     assert count_content(CharsCounter(), ({"type": "document", "source": source},)) == 2 * PDF_PAGE_TOKENS
+
+
+@pytest.mark.parametrize("chars", [0, -3, "4"])
+def test_a_token_of_an_estimate_has_a_character_at_least(chars: Any) -> None:
+    with pytest.raises(ConfigError, match="chars_per_token is"):
+        CharsCounter(chars)
 
 
 def test_text_documents_cost_their_text() -> None:

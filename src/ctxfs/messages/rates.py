@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Any
 
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import names_settings, require_bool, require_int, require_kind, require_number
+from ctxfs.errors.checks import names_settings, require_bool, require_int, require_number
 from ctxfs.messages.base import Usage
 from ctxfs.messages.models.known import model_or_relative, warn_unknown_model
 from ctxfs.messages.models.prices import CacheTtl, Prices
@@ -45,10 +45,11 @@ class Rates:
             raise ConfigError(f"{self}: prices are positive, and a cached token costs no more than a written one")
         require_int("least_cached_tokens", self.least_cached_tokens, at_least=0)
         require_bool("rewrites_all", self.rewrites_all)
-        require_kind("steps", self.steps, tuple, "pairs of a number of tokens and the Rates above it")
-        for above_tokens, rates in self.steps:
-            require_int("a step", above_tokens, at_least=1)
-            require_kind("the rates of a step", rates, Rates, "Rates(...)")
+        steps: object = self.steps
+        for step in steps if isinstance(steps, tuple) else [steps]:
+            if not isinstance(step, tuple) or len(step) != 2 or not isinstance(step[1], Rates):
+                raise ConfigError(f"steps has {step!r}: use pairs of a number of tokens and the Rates above it")
+            require_int("a step", step[0], at_least=1)
         object.__setattr__(self, "steps", tuple(sorted(self.steps, key=itemgetter(0))))
 
     @classmethod

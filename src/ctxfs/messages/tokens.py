@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from anyio import to_thread
 
 from ctxfs.errors import CtxfsError
-from ctxfs.errors.checks import names_settings, require_method
+from ctxfs.errors.checks import names_settings, require_int, require_method
 from ctxfs.messages.messages import Block, Content, encodable
 from ctxfs.text.media import document_pages, image_size
 from ctxfs.text.steps import checkpoint
@@ -114,9 +114,15 @@ class O200kCounter:
 @names_settings()
 @dataclass(frozen=True, slots=True)
 class CharsCounter:
-    """An estimate without a vocabulary: one token for every ``chars_per_token`` characters, rounded up."""
+    """An estimate without a vocabulary: one token for every ``chars_per_token`` characters, rounded up.
+
+    Raises ``ConfigError`` unless that is a whole number of 1 or more.
+    """
 
     chars_per_token: int = 4
+
+    def __post_init__(self) -> None:
+        require_int("chars_per_token", self.chars_per_token, at_least=1)
 
     def count(self, text: str) -> int:
         """Return the estimate for ``text``."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ctxfs.errors import ConfigError
-from ctxfs.errors.checks import names_settings, require_kind, require_number
+from ctxfs.errors.checks import names_settings, require_number
 
 _READING = (
     "read",
@@ -128,8 +128,8 @@ class EvictionParameters:
     def __post_init__(self) -> None:
         for name in ("by_size", "read_back_weight", "max_loss", "cover"):
             require_number(name, getattr(self, name), at_least=0)
-        require_kind("read_backs", self.read_backs, Mapping, "a number for each kind of item")
-        if frozenset(ItemKind) != frozenset(self.read_backs):
+        given: object = self.read_backs
+        if not isinstance(given, Mapping) or frozenset(ItemKind) != frozenset(given):
             raise ConfigError(f"read_backs is {self.read_backs!r}: use a number for each of {', '.join(ItemKind)}")
         for kind, rate in self.read_backs.items():
             require_number(f"read_backs.{kind}", rate, at_least=0)
