@@ -1,4 +1,4 @@
-from ctxfs.eviction.placeholder.text import render, render_argument, render_range
+from ctxfs.eviction.placeholder.text import render, render_range, without_large_arguments
 from ctxfs.messages.items import ContentRange
 
 PATH = "/home/user/.agent/context/session_20240115_123456_abc123/tool_result/Read/call_abc123.json"
@@ -21,7 +21,10 @@ def test_a_read_back_points_to_the_first_file_and_says_how_to_read_the_range_aga
 
 
 def test_an_argument_points_to_the_one_that_names_the_file() -> None:
-    assert render_argument("content") == "[Content offloaded] with content"
+    large = "x" * 201
+    shown = without_large_arguments({"small": 1, "content": large, "more": [large]}, "the placeholder")
+    assert shown == {"small": 1, "content": "the placeholder", "more": "[Content offloaded] with content"}
+    assert without_large_arguments({"small": "x" * 200}, "the placeholder") == {"small": "x" * 200}
 
 
 def test_where_no_tool_is_known_that_opens_it_the_file_is_named_and_no_tool() -> None:

@@ -19,6 +19,7 @@ from ctxfs.eviction.placeholder.lines import line_count, plural
 from ctxfs.eviction.placeholder.text import (
     READ_TOOL,
     READING_TOOLS,
+    own_name,
     render_advice,
     render_changed,
     render_materialized,
@@ -125,7 +126,7 @@ class Preview:
         """Whether the result is too large to be sent whole."""
         if item.content_tokens <= self.rule.above_tokens:  # most are
             return False
-        return _is_new_text(item) and _own_name(item) not in READING_TOOLS
+        return _is_new_text(item) and own_name(item.tool_name or "") not in READING_TOOLS
 
     def decide(self, item: ContextItem, *, path_of: Callable[[str], str], counter: TokenCounter) -> EagerOffload | None:
         """Decide whether the item is evicted before it is ever sent; None: it is not."""
@@ -161,7 +162,7 @@ class Preview:
         if not isinstance(message, ToolMessage) or message.is_error or not _is_new_text(item):
             return None
         assert isinstance(earlier, ToolMessage)
-        if _own_name(item).startswith(_OWN_TOOLS):
+        if own_name(message.tool_name).startswith(_OWN_TOOLS):
             return None
         way = way_to_read(item.id, path, self.tools, reader=self.reader)
         if not way:
@@ -253,8 +254,3 @@ def named_by(reason: str) -> str:
 def _is_new_text(item: ContextItem) -> bool:
     """Whether it is a result that repeats no stored lines, and has no image or document."""
     return isinstance(item.message, ToolMessage) and item.source is None and not has_media(item.message.content)
-
-
-def _own_name(item: ContextItem) -> str:
-    """The name of its tool, without the server that a host puts before it."""
-    return (item.tool_name or "").rpartition("__")[2]

@@ -31,14 +31,18 @@ def reading_tools(names: Iterable[str], *, reader: str = READ_TOOL) -> tuple[str
 
     A tool of ctxfs counts under the name that a host gives it, too: ``mcp__ctxfs__context_read``.
     """
-    by_own_name = {_own_name(name): name for name in names}
-    wanted = dict.fromkeys([*READING_TOOLS, _own_name(reader)])
-    return tuple(by_own_name[name] for name in wanted if name in by_own_name)
+    known = _by_own_name(names)
+    wanted = dict.fromkeys([*READING_TOOLS, own_name(reader)])
+    return tuple(known[name] for name in wanted if name in known)
 
 
-def _own_name(tool: str) -> str:
+def own_name(tool: str) -> str:
     """A tool's name without the server that a host puts before it, and in one case."""
     return tool.rpartition("__")[2].casefold()
+
+
+def _by_own_name(tools: Iterable[str]) -> dict[str, str]:
+    return {own_name(tool): tool for tool in tools}
 
 
 def render(path: str, digest: str = "", *, reader: str | None = READ_TOOL, short: str | None = None) -> str:
@@ -68,11 +72,6 @@ def render_range(source: ContentRange, *, reader: str | None = READ_TOOL, short:
     return render(source.path, lines, reader=reader)
 
 
-def render_argument(argument: str) -> str:
-    """The placeholder for a call's argument that went to the same file as the argument named ``argument``."""
-    return f"{HEADER} with {argument}"
-
-
 def render_materialized(
     *, title: str, size: str, ref: str, advice: str, passages: Mapping[str, Sequence[str]], stored: str = "in full"
 ) -> str:
@@ -96,16 +95,16 @@ def render_size(*, chars: int, size_bytes: int, lines: int, is_json: bool | None
 
 def render_advice(ref_id: str, path: str, tools: Collection[str], *, reader: str = READ_TOOL) -> str:
     """How to read on, with those of the reading tools that are there: ``tools`` are names, ``reader`` opens files."""
-    known = {_own_name(tool): tool for tool in tools}
+    known = _by_own_name(tools)
     ways = [
-        f"{known[_own_name(name)]}({arguments})"
+        f"{known[own_name(name)]}({arguments})"
         for name, arguments in (
             ("context_tail", f'ref="{ref_id}", lines=200'),
             ("context_grep", f'ref="{ref_id}", pattern="Error|Exception"'),
             ("context_read", f'ref="{ref_id}", offset=1'),
             (reader, f'file_path="{path}"'),
         )
-        if _own_name(name) in known
+        if own_name(name) in known
     ]
     if not ways:
         return f"The whole output is in {path}"
@@ -126,9 +125,10 @@ def render_changed(call_id: str, lines: int, way: str, diff: str) -> str:
 
 def way_to_read(ref_id: str, path: str, tools: Collection[str], *, reader: str = READ_TOOL) -> str:
     """The call that shows what is stored from its first line on, with one of ``tools``; "": none of them does."""
-    known = {_own_name(tool): tool for tool in tools}
-    if _own_name(reader) in known and _own_name(reader) not in READING_TOOLS:
-        return f'{known[_own_name(reader)]}(file_path="{path}")'
+    known = _by_own_name(tools)
+    opens = own_name(reader)
+    if opens in known and opens not in READING_TOOLS:
+        return f'{known[opens]}(file_path="{path}")'
     if "context_read" in known:
         return f'{known["context_read"]}(ref="{ref_id}", offset=1)'
     return ""
@@ -153,5 +153,5 @@ def without_large_arguments(arguments: Mapping[str, Any], placeholder: str) -> d
     if not (large := large_arguments(arguments)):
         return dict(arguments)
     first, *others = large
-    shown = {first: placeholder, **{key: render_argument(first) for key in others}}
+    shown = {first: placeholder, **dict.fromkeys(others, f"{HEADER} with {first}")}
     return {key: shown.get(key, value) for key, value in arguments.items()}
