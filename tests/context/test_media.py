@@ -161,11 +161,11 @@ async def test_what_has_no_room_beside_the_page_says_how_to_see_it(fs: ContextFi
         page = (await tool.run({name: path})).content
         assert page[1:] == (large[0], large[1])
         assert page_text(page).endswith(
-            "\n[not shown with this page: line 3: offset=3, limit=1; line 4: offset=4, limit=1; "
-            "line 5: offset=5, limit=1; line 6: offset=6, limit=1; line 7: offset=7, limit=1; and 1 more]"
+            "\n[not shown with this page: line 3: offset=3; line 4: offset=4; "
+            "line 5: offset=5; line 6: offset=6; line 7: offset=7; and 1 more]"
         )
         for number, block in enumerate(large, 1):
-            assert (await tool.run({name: path, "offset": number, "limit": 1})).content[1:] == (block,)
+            assert (await tool.run({name: path, "offset": number})).content[1] == block
         page = (await tool.run({name: path, "offset": 8})).content
         assert page[1:] == ()
         assert page_text(page).endswith("\n[not shown with this page: line 8: 240,000 tokens are too many to be shown]")

@@ -19,6 +19,7 @@ from ctxfs.errors import (
     InvalidToolArguments,
     SessionClosed,
     SessionLocked,
+    ToolError,
     UnknownItem,
 )
 from ctxfs.messages import CharsCounter
@@ -668,6 +669,29 @@ async def test_several_artifacts_of_one_call_are_one_list(tmp_path: Path) -> Non
 
 def by_name(tools: tuple[Tool, ...]) -> dict[str, Tool]:
     return {tool.name: tool for tool in tools}
+
+
+async def test_what_goes_on_names_the_argument_that_takes_the_next_line(tmp_path: Path) -> None:
+    async with service_at(tmp_path) as service:
+        await service.add_knowledge_list([artifact("call_1", f"{LARGE}\n{'x' * 9_000}\nend")])
+        by_lines = by_name(workspace_tools(service, "one"))["get_knowledge_by_lines"]
+        lines = LARGE.count("\n") + 1
+
+        async def shown(first: int, last: int, **more: object) -> str:
+            given = {"artifact_id": "call_1", "start_line": first, "end_line": last, **more}
+            return str((await by_lines.run(given)).content)
+
+        assert (await shown(1, 2)).endswith("; next: start_line=3]")
+        assert f"[this line goes on: start_line={lines + 1}, char_offset=2000]" in await shown(lines, lines + 1)
+        assert "; next: start_line=" in await shown(lines + 1, lines + 1, char_offset=10)
+        assert (
+            await shown(lines + 9, lines + 9)
+            == f"start_line={lines + 9} is past the end: there are {lines + 2:,} lines"
+        )
+        found = await service.grep_knowledge("call_1", "line", max_matches=2)
+        assert found.endswith("there are more; next: start_line=3]")
+        with pytest.raises(ToolError, match="start_line=99999 is past the end"):
+            await service.grep_knowledge("call_1", "line", start_line=99_999)
 
 
 async def test_tools_have_the_names_that_the_list_gives(tmp_path: Path) -> None:

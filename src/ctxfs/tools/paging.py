@@ -140,18 +140,24 @@ class LineEnds:
         self._length = 0
 
 
-def row(line: Line, mark: str = "\t") -> str:
-    """The line as it is shown, with its number, and with the way to its rest if it goes on."""
+def row(line: Line, mark: str = "\t", *, offset: str = "offset") -> str:
+    """The line as it is shown, with its number, and with the way to its rest if it goes on.
+
+    ``offset``: the argument in which the tool that reads on takes a page's first line.
+    """
     if not line.more:
         return f"{line.number}{mark}{line.text}"
-    rest = f"offset={line.number}, char_offset={line.begin + len(line.text)}"
+    rest = f"{offset}={line.number}, char_offset={line.begin + len(line.text)}"
     return f"{line.number}{mark}{line.text} …[this line goes on: {rest}]"
 
 
-def render_page(lines: Sequence[Line], *, total_lines: int | None, max_tokens: int, counter: TokenCounter) -> Page:
+def render_page(
+    lines: Sequence[Line], *, total_lines: int | None, max_tokens: int, counter: TokenCounter, offset: str = "offset"
+) -> Page:
     """As many of the lines as fit, then how to go on; ``total_lines`` None: not known, and there may be more.
 
     ``lines`` has at least one line, and ``max_tokens`` bounds the page as long as it has room for a footer (about 100).
+    ``offset``: as for ``row``.
     """
     budget = max(1, max_tokens - _FOOTER_TOKENS)
     rows: list[str] = []
@@ -159,16 +165,17 @@ def render_page(lines: Sequence[Line], *, total_lines: int | None, max_tokens: i
     used = 0
     for line in lines:
         fitting = line if rows else _shrunk(line, budget, counter)
-        cost = counter.count(row(fitting)) + 1
+        text = row(fitting, offset=offset)
+        cost = counter.count(text) + 1
         if rows and used + cost > budget:
             break
-        rows.append(row(fitting))
+        rows.append(text)
         shown.append(fitting)
         used += cost
     while len(rows) > 1 and counter.count("\n".join(rows)) > budget:
         rows.pop()
         shown.pop()
-    return _with_footer(rows, shown, total_lines)
+    return _with_footer(rows, shown, total_lines, offset)
 
 
 def _shrunk(line: Line, budget: int, counter: TokenCounter) -> Line:
@@ -178,22 +185,22 @@ def _shrunk(line: Line, budget: int, counter: TokenCounter) -> Line:
     return line
 
 
-def _with_footer(rows: list[str], shown: list[Line], total_lines: int | None) -> Page:
+def _with_footer(rows: list[str], shown: list[Line], total_lines: int | None, offset: str) -> Page:
     first = shown[0]
     last = shown[-1]
     total = "" if total_lines is None else f" of {total_lines:,}"
     whole = first.number == 1 and not first.begin and last.number == total_lines
     if last.begin or (len(shown) == 1 and last.more):  # the page is a part of one line, and goes on within it
-        return _inside_a_line(rows, last, total_lines)
+        return _inside_a_line(rows, last, total_lines, offset)
     following = None if last.number == total_lines else last.number + 1
     if not whole:
-        go_on = "end" if following is None else f"next: offset={following}"
+        go_on = "end" if following is None else f"next: {offset}={following}"
         several = f"lines {first.number:,}-{last.number:,}" if len(shown) > 1 else f"line {last.number:,}"
         rows = [*rows, f"[{several}{total}; {go_on}]"]
     return Page(text="\n".join(rows), first_line=first.number, last_line=last.number, next_offset=following)
 
 
-def _inside_a_line(rows: list[str], line: Line, total_lines: int | None) -> Page:
+def _inside_a_line(rows: list[str], line: Line, total_lines: int | None, offset: str) -> Page:
     end = line.begin + len(line.text)
     total = "" if total_lines is None else f" of {total_lines:,}"
     where = f"line {line.number:,}{total}, characters {line.begin:,}-{end:,}"
@@ -201,10 +208,10 @@ def _inside_a_line(rows: list[str], line: Line, total_lines: int | None) -> Page
     char = 0
     if line.more:
         char = end
-        footer = f"[{where}; next: offset={line.number}, char_offset={end}]"
+        footer = f"[{where}; next: {offset}={line.number}, char_offset={end}]"
     else:
         following = None if line.number == total_lines else line.number + 1
-        footer = f"[{where}; end of the line; {'end' if following is None else f'next: offset={following}'}]"
+        footer = f"[{where}; end of the line; {'end' if following is None else f'next: {offset}={following}'}]"
     return Page(
         text="\n".join([*rows, footer]),
         first_line=line.number,

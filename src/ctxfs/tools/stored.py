@@ -54,11 +54,13 @@ class Scope:
         fs: the session.
         max_tokens: the bound; less than ``MIN_PAGE_TOKENS`` is taken for that.
         counter: counts tokens; None: the default counter.
+        offset: the argument in which the tools take a page's first line: results that go on name it.
     """
 
     fs: ContextFileSystem
     max_tokens: int = DEFAULT_MAX_TOKENS
     counter: TokenCounter | None = None
+    offset: str = "offset"
 
     def __post_init__(self) -> None:
         require_int("max_tokens", self.max_tokens, at_least=0)
@@ -124,30 +126,27 @@ async def read_page(
     any case, of at most ``MAX_MEDIUM_TOKENS``, so that each can be seen again.
     """
     reader = scope.fs.reader(item_id)
+    offset = scope.offset
     max_tokens = scope.max_tokens
     limit = min(limit, max_tokens)  # each line is a token at least
     lines = await stored_lines(reader, first, limit=limit, max_chars=scope.max_chars, char_offset=char_offset)
     total = reader.stored.lines
     if not lines:
-        return page_result(None, first, total)
+        return page_result(None, first, total, offset=offset)
     media = await reader.media(first, lines[-1].number)
-    if media:
-        page = await rendered(lines, total, max_tokens - _NOTE_TOKENS, scope.counter)
-    else:
-        page = await rendered(lines, total, max_tokens, scope.counter)
-    page = noting_missing(page, reader.stored)
+    room = max_tokens - _NOTE_TOKENS if media else max_tokens
+    page = noting_missing(await rendered(lines, total, room, scope.counter, offset=offset), reader.stored)
     result = page_result(page, first, total, scope.source(reader.stored, page.first_line, page.last_line))
     on_page = [(line, block) for line, block in media if line <= page.last_line]
     if not on_page:
         return result
-    content = await run_in_steps(lambda: _with_media(page.text, on_page, max_tokens, scope.loaded_counter()))
+    content = await run_in_steps(lambda: _with_media(page.text, on_page, scope))
     return replace(result, content=content)
 
 
-def _with_media(
-    text: str, media: Sequence[tuple[int, Block]], max_tokens: int, counter: TokenCounter
-) -> tuple[Block, ...]:
+def _with_media(text: str, media: Sequence[tuple[int, Block]], scope: Scope) -> tuple[Block, ...]:
     """A page's text, then the images and documents on its lines: as many as fit beside it, and at least one."""
+    counter = scope.loaded_counter()
     shown: list[Block] = []
     notes: list[str] = []
     used = 0
@@ -155,8 +154,8 @@ def _with_media(
         tokens = count_block(counter, block)
         if tokens > MAX_MEDIUM_TOKENS:
             notes.append(f"line {line:,}: {tokens:,} tokens are too many to be shown")
-        elif shown and (used + tokens > max_tokens or len(shown) == MAX_MEDIA):
-            notes.append(f"line {line:,}: offset={line}, limit=1")
+        elif shown and (used + tokens > scope.max_tokens or len(shown) == MAX_MEDIA):
+            notes.append(f"line {line:,}: {scope.offset}={line}")
         else:
             shown.append(block)
             used += tokens
@@ -167,11 +166,16 @@ def _with_media(
     return ({"type": "text", "text": text}, *shown)
 
 
-async def rendered(lines: list[Line], total_lines: int | None, max_tokens: int, counter: TokenCounter | None) -> Page:
+async def rendered(
+    lines: list[Line], total_lines: int | None, max_tokens: int, counter: TokenCounter | None, *, offset: str = "offset"
+) -> Page:
     """The page, made in a worker thread: counting tokens takes a while."""
-    return await run_in_steps(
-        lambda: render_page(lines, total_lines=total_lines, max_tokens=max_tokens, counter=counter or default_counter())
-    )
+
+    def page() -> Page:
+        counts = counter or default_counter()
+        return render_page(lines, total_lines=total_lines, max_tokens=max_tokens, counter=counts, offset=offset)
+
+    return await run_in_steps(page)
 
 
 def noting_missing(page: Page, stored: Stored) -> Page:
@@ -182,9 +186,14 @@ def noting_missing(page: Page, stored: Stored) -> Page:
 
 
 def page_result(
-    page: Page | None, first: int, total_lines: int | None, source: ContentRange | None = None
+    page: Page | None,
+    first: int,
+    total_lines: int | None,
+    source: ContentRange | None = None,
+    *,
+    offset: str = "offset",
 ) -> ToolResult:
-    """The page as a result; no page means that line ``first`` does not exist.
+    """The page as a result; no page means that line ``first``, the argument ``offset``, does not exist.
 
     Raises:
         ToolError: ``first`` is past the end.
@@ -193,7 +202,7 @@ def page_result(
         return ToolResult(page.text, source=source)
     if not total_lines:
         return ToolResult("[it is empty]")
-    raise ToolError(f"offset={first} is past the end: there are {total_lines:,} lines")
+    raise ToolError(f"{offset}={first} is past the end: there are {total_lines:,} lines")
 
 
 async def list_page(

@@ -53,8 +53,10 @@ async def matches_in(content: ContentReader | str, pattern: LinePattern, *, firs
     return _matches(await _stored_lines(content, first, search), search, total)
 
 
-def require_progress(found: Matches, first: int) -> None:
+def require_progress(found: Matches, first: int, *, offset: str = "offset") -> None:
     """Raise an error if a search from line ``first`` on, whose caller gives nothing else back, found out nothing.
+
+    ``offset``: the argument in which the caller takes ``first``.
 
     Raises:
         ToolError: ``first`` is past the end.
@@ -62,10 +64,10 @@ def require_progress(found: Matches, first: int) -> None:
     """
     total = found.total_lines
     if first > max(1, total):
-        raise ToolError(f"offset={first} is past the end: there are {total:,} lines")
+        raise ToolError(f"{offset}={first} is past the end: there are {total:,} lines")
     stopped = found.stopped
     if stopped is not None and stopped.number <= first:
-        go_on = f". To search the lines after line {first:,}: offset={first + 1}" if first < total else ""
+        go_on = f". To search the lines after line {first:,}: {offset}={first + 1}" if first < total else ""
         raise WorkLimitReached(f"{stopped.error}{go_on}") from stopped.error
 
 

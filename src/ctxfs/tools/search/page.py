@@ -37,20 +37,20 @@ async def grep_page(
     """
     reader = scope.fs.reader(item_id)
     matches = await matches_in(reader, pattern, first=offset, most=max_matches)
-    require_progress(matches, offset)
+    require_progress(matches, offset, offset=scope.offset)
     missing = f"; {reader.stored.missing}" if reader.stored.missing else ""
     found = matches.lines
     if not found:
-        searched = _rest_of(matches, offset) or f"{plural(reader.stored.lines, 'line')} searched"
+        searched = _rest_of(matches, offset, scope.offset) or f"{plural(reader.stored.lines, 'line')} searched"
         return ToolResult(f"[no line matches; {searched}{missing}]")
     groups = await _with_context(reader, found, context_lines)
 
     def text() -> ToolResult:
         shown, rows = _fitting_groups(groups, scope.max_tokens - _FOOTER_TOKENS, scope.loaded_counter())
         if shown < len(found):
-            rest = f"there are more; next: offset={found[shown].number}"
+            rest = f"there are more; next: {scope.offset}={found[shown].number}"
         else:
-            rest = _rest_of(matches, offset)
+            rest = _rest_of(matches, offset, scope.offset)
         rows.append(_grep_footer(shown, rest, missing))
         source = scope.source(reader.stored, found[0].number, found[shown - 1].number)
         return ToolResult("\n".join(rows), source=source)
@@ -58,13 +58,13 @@ async def grep_page(
     return await run_in_steps(text)
 
 
-def _rest_of(matches: Matches, offset: int) -> str:
-    """What was left out, and how to go on; empty: nothing."""
-    go_on = "" if matches.next_line is None else f"; next: offset={matches.next_line}"
+def _rest_of(matches: Matches, first: int, offset: str) -> str:
+    """What a search from line ``first`` on left out, and how to go on, with the argument ``offset``; empty: nothing."""
+    go_on = "" if matches.next_line is None else f"; next: {offset}={matches.next_line}"
     stopped = matches.stopped
     if stopped is None:
         return f"there are more{go_on}" if go_on else ""
-    searched = f"lines {offset:,}-{stopped.number - 1:,} of {matches.total_lines:,} were searched"
+    searched = f"lines {first:,}-{stopped.number - 1:,} of {matches.total_lines:,} were searched"
     if stopped.error.line_too_long:
         return f"{searched}, but not line {stopped.number:,}: {stopped.error}{go_on}"
     return f"{searched}, which took the CPU time of one search{go_on}"

@@ -298,7 +298,7 @@ class KnowledgeService:
         compiled = LinePattern(pattern, ignore_case=ignore_case)
         async with self.artifact(artifact_id, session_id) as (fs, stored):
             result = await grep_page(
-                Scope(fs, counter=self._counter),
+                Scope(fs, counter=self._counter, offset="start_line"),
                 stored.item_id,
                 compiled,
                 offset=start_line,

@@ -74,9 +74,11 @@ class _Bound:
     max_tokens: int
     counter: TokenCounter | None
 
-    async def page(self, artifact_id: str, first: int, limit: int, char_offset: int | None) -> ToolResult:
+    async def page(
+        self, artifact_id: str, first: int, limit: int, char_offset: int | None, *, offset: str = "offset"
+    ) -> ToolResult:
         async with self.service.artifact(artifact_id, self.session_id) as (fs, stored):
-            scope = Scope(fs, self.max_tokens, self.counter)
+            scope = Scope(fs, self.max_tokens, self.counter, offset)
             return await read_page(scope, stored.item_id, first=first, limit=limit, char_offset=char_offset)
 
 
@@ -98,12 +100,7 @@ def _by_id(bound: _Bound) -> Tool:
 
 
 def _by_lines(bound: _Bound) -> Tool:
-    @reading_tool(
-        "Read some lines of an artifact of the workspace, numbered. If the page ends with `next: offset=N`, continue "
-        "with start_line=N.",
-        name=GET_BY_LINES,
-        ids_from=QUERY,
-    )
+    @reading_tool("Read some lines of an artifact of the workspace, numbered.", name=GET_BY_LINES, ids_from=QUERY)
     async def get_knowledge_by_lines(
         artifact_id: ArtifactId,
         start_line: Offset,
@@ -113,7 +110,8 @@ def _by_lines(bound: _Bound) -> Tool:
     ) -> ToolResult:
         if end_line < start_line:
             raise InvalidToolArguments(f"end_line {end_line} is before start_line {start_line}")
-        return await bound.page(artifact_id, start_line, end_line - start_line + 1, char_offset)
+        limit = end_line - start_line + 1
+        return await bound.page(artifact_id, start_line, limit, char_offset, offset="start_line")
 
     return get_knowledge_by_lines
 
