@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -396,6 +397,20 @@ def test_what_is_stored_can_be_read_from_any_loop(tmp_path: Path) -> None:
     for wrong in (5, lambda fs: len(fs.state.stored)):
         with pytest.raises(ConfigError, match="use an async function of a session"):
             history.read(wrong)  # type: ignore[arg-type]
+    ran: list[str] = []
+
+    def runs(fs: ContextFileSystem) -> None:
+        ran.append(fs.session_id)
+
+    @wraps(stored)
+    def wrapped(fs: ContextFileSystem) -> Coroutine[None, None, list[str]]:
+        return stored(fs)
+
+    with pytest.raises(ConfigError, match="use an async function of a session"):
+        history.read(runs)  # type: ignore[arg-type]
+    assert ran == []
+    assert history.read(wrapped) == [big(0)]
+    assert history.read(lambda fs: fs.load(next(iter(fs.state.stored)))) == big(0)
     history.close()
 
 

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from inspect import iscoroutinefunction, isfunction, ismethod, unwrap
 from typing import Any, TypeVar
 
 from ctxfs.context.history.arrival import arriving
@@ -64,9 +65,8 @@ _NOTHING = Decision(contents=(), decided=())
 class HistoryCore:
     """The work of a ``History``, in the calling thread; every method but ``close`` must be called inside ``used``.
 
-    ``wait_s``: for how many seconds to wait while another process writes; None: as above.
-
-    ``fs`` is the session; nothing is read or written before the first use.
+    ``fs`` is the session; nothing is read or written before the first use. ``wait_s``: for how many seconds to wait
+    while another process writes; None: for ``_WAIT_S``, or ``WAIT_ELSEWHERE_S`` outside of a directory.
     """
 
     def __init__(self, fs: SharedFileSystem, settings: HistorySettings, *, wait_s: float | None = None) -> None:
@@ -143,9 +143,9 @@ class HistoryCore:
             "session %s, branch %r: %d parts take %d tokens, %d of them replaced; %d tokens beside them; "
             "cache breakpoints at the end: %s, kept for: %s"
         )
-        in_parts = kept.counted_tokens - overhead_tokens
         budget = kept.controller.budget
-        told = (branch, len(shown), in_parts, len(edits), overhead_tokens, view.host.at_end, view.host.ttl)
+        tokens = view.transcript.tokens
+        told = (branch, len(shown), tokens, len(edits), overhead_tokens, view.host.at_end, view.host.ttl)
         _log.debug(text, self.fs.session_id, *told)
         return Edits(
             edits,
@@ -273,7 +273,7 @@ class HistoryCore:
 
         async def awaited() -> T:
             given: object = work  # which no type checker may have seen
-            begun = given(self.fs) if callable(given) else None
+            begun = given(self.fs) if callable(given) and not _is_sync(given) else None
             if not isinstance(begun, Awaitable):
                 raise ConfigError(f"work is {work!r}: use an async function of a session, such as read_timeline")
             result: T = await begun
@@ -482,3 +482,10 @@ class HistoryCore:
             _log.info("session %s: %s", self.fs.session_id, story(event))
         if self._settings.on_event is not None:
             self._settings.on_event(event)
+
+
+def _is_sync(work: object) -> bool:
+    """Whether ``work`` is a function that is not async, and must not run; of a lambda only its result shows that."""
+    if not isfunction(work) and not ismethod(work):
+        return False
+    return work.__name__ != "<lambda>" and not iscoroutinefunction(unwrap(work))
