@@ -612,7 +612,7 @@ async def test_an_id_that_several_sessions_have(tmp_path: Path) -> None:
 
 async def test_an_unknown_id(tmp_path: Path) -> None:
     async with service_at(tmp_path) as service:
-        with pytest.raises(UnknownItem):
+        with pytest.raises(UnknownItem, match=f"in the workspace {tmp_path}: query_artifacts"):
             await service.get_knowledge_by_id("nothing")
         with pytest.raises(UnknownItem):
             await service.get_knowledge_by_id("nothing", session_id="nowhere")

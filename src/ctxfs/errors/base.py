@@ -299,14 +299,19 @@ class UnknownItem(SessionError, LookupError):
     """No item with that id is in this session; items of other sessions are unknown here too.
 
     ``session_id``: the session; "" if it is not known here. ``meant``: the item whose id is spelled like this one.
+    ``workspace``: the place whose sessions were all searched; "": it was one session.
     """
 
-    def __init__(self, item_id: str, *, session_id: str = "", meant: str = "") -> None:
+    def __init__(self, item_id: str, *, session_id: str = "", meant: str = "", workspace: str = "") -> None:
         likely = f"did you mean {quoted(meant)}? " if meant else ""
         listed = f"list the items (`ctxfs ls {shlex.quote(session_id) if session_id else 'SESSION'}`) to see their ids"
-        super().__init__(f"no item {quoted(item_id)} in this session: {likely}{listed}")
+        where = "this session"
+        if workspace:
+            where = f"the workspace {workspace}"
+            listed = "query_artifacts() lists what it has"
+        super().__init__(f"no item {quoted(item_id)} in {where}: {likely}{listed}")
         self.item_id = item_id
-        self.told = f"no item {quoted(item_id)} in this session: use an id or a path that a placeholder names"
+        self.told = f"no item {quoted(item_id)} in {where}: use an id or a path that a placeholder names"
 
 
 class ContentGone(SessionError, LookupError):

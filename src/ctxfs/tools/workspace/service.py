@@ -332,7 +332,7 @@ class KnowledgeService:
     async def _session_of(self, artifact_id: str) -> str:
         found = await self._ask(None, lambda db: self._catalogue.sessions_with(db, artifact_id))
         if not found:
-            raise UnknownItem(artifact_id)
+            raise UnknownItem(artifact_id, workspace=self.namespace)
         if len(found) > 1:
             raise AmbiguousItem(artifact_id, found)
         return found[0]
