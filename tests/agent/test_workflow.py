@@ -693,14 +693,35 @@ async def test_a_call_that_did_not_run_is_not_said_to_have_changed_something(nam
         assert str(agent.context.items[-1].message.content).startswith("This call was not run.")
 
 
-async def test_a_failing_callback_stops_the_query_and_leaves_a_valid_transcript(tmp_path: Path) -> None:
-    def approve(call: ToolCall) -> bool:
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_callback_that_does_not_answer_leaves_a_valid_transcript(is_cancelled: bool, tmp_path: Path) -> None:
+    waiting = Waiting()
+    asked = anyio.Event()
+
+    async def approve(call: ToolCall) -> bool:
+        if call.name == "wait":
+            return True
+        await waiting.started.wait()
+        asked.set()
+        if is_cancelled:
+            await anyio.sleep_forever()
         raise RuntimeError("no answer")
 
-    async with agent_with(tmp_path, [reads("a", "b"), "done"], approve=approve) as agent:
-        with pytest.raises(RuntimeError, match="no answer"):
-            await agent.query("go")
+    calls = [ToolCall("wait", {}), ToolCall("read_file", {"path": "a"})]
+    tools = [waiting.tool, read_file]
+    async with agent_with(tmp_path, [calls, "done"], approve=approve, tools=tools) as agent:
+        if is_cancelled:
+            async with anyio.create_task_group() as group:
+                group.start_soon(agent.query, "go")
+                await asked.wait()
+                group.cancel_scope.cancel()
+        else:
+            with pytest.raises(RuntimeError, match="no answer"):
+                await agent.query("go")
         assert agent.context.open_calls == ()
+        begun, not_begun = [str(item.message.content) for item in agent.context.items[-2:]]
+        assert "It may have run" in begun
+        assert not_begun.endswith("it did not run.")
         assert await agent.query("again") == "done"
 
 

@@ -46,6 +46,7 @@ class ToolRunner:
         self._approve = approve
         self._redact = redact
         self._telemetry = telemetry
+        self._begun: set[str] = set()  # ids of calls whose tools have begun
         self._unredacted: dict[str, ToolResult] = {}  # by the ids of calls: their tools have ended
         self._redacting: dict[int, str] = {}  # ids of calls, by the ids of the tasks in which redact runs for them
 
@@ -60,14 +61,18 @@ class ToolRunner:
         ``at``: the call that ``running_call`` returns, without its id.
 
         A tool that fails, and a call that is denied or names no tool, have an error as their result. If a callback
-        raises, the other calls are cancelled, and its error is raised. After an exit or an interrupt, nothing
-        that ``redact`` does meanwhile is raised in its place.
+        raises, the other calls are cancelled, and its error is raised; the results of those whose tool had not begun
+        say so. After an exit or an interrupt, nothing that ``redact`` does meanwhile is raised in its place.
         """
+        self._begun = set()
         try:
             async with TaskGroup() as group:
                 for call in calls:
                     group.start_soon(self._run, call, replace(at, call_id=call.id), results)
         except BaseException as first:
+            for call in calls:
+                if call.id not in self._begun:
+                    results.setdefault(call.id, _NOT_RUN)
             try:
                 await self._redact_rest(calls, results)
             except BaseException:  # another exit, or the task is cancelled
@@ -187,6 +192,7 @@ class ToolRunner:
         return None
 
     async def _outcome(self, call: ToolCall, running: RunningCall) -> ToolResult:
+        self._begun.add(call.id)
         try:
             return await self._tools[call.name].run(call.arguments, call=running)
         except InvalidToolArguments as error:
@@ -203,6 +209,7 @@ def _error(text: str) -> ToolResult:
     return ToolResult(text, is_error=True)
 
 
+_NOT_RUN = _error("This call was interrupted before its tool began, so it did not run.")
 _NOT_REDACTED = _error(
     "This call has ended, but its result is not available: it could not be redacted. It may have changed something: "
     "check that before you call the tool again."
