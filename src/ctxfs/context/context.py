@@ -292,8 +292,7 @@ class Context:
                 await resume(self._live, self._controller, self.counter)
                 self._warn_of_unread()  # an existing session keeps its layout, which may be compressed
                 rules = self._settings.rules(self._controller.budget)
-                compresses = self.fs.writer.names.layout.compressed_from_chars > 0
-                await self.fs.writer.record_eviction(replace(rules, compresses=compresses))
+                await self.fs.writer.record_eviction(replace(rules, compresses=self._live.compresses))
             except BaseException:
                 await self.fs.close()
                 raise
@@ -548,8 +547,7 @@ class Context:
 
         """
         async with self._live.changing():
-            await self._live.record()
-            self._live.pending.check_recorded(self.fs.session_id)
+            await self._live.record_all()
             return await fork_session(self.fs.session_id, at=at, new_id=session_id, root_path=self.fs.stores)
 
     async def restore(self, item_id: str, *, reason: str = "") -> ContextItem:
@@ -592,8 +590,7 @@ class Context:
 
         """
         async with self._live.changing():
-            await self._live.record()
-            self._live.pending.check_recorded(self.fs.session_id)
+            await self._live.record_all()
             item = self._live.transcript.items.get(item_id)
             if item is not None and not (item.destroyed or item.trimmed):
                 return item if item.pinned else await pin_whole(self._live, item)
@@ -610,8 +607,7 @@ class Context:
 
         """
         async with self._live.changing():
-            await self._live.record()
-            self._live.pending.check_recorded(self.fs.session_id)
+            await self._live.record_all()
             item = self._live.transcript.items.get(item_id)
             if item is None:
                 raise UnknownItem(item_id)
@@ -690,8 +686,7 @@ class Context:
 
     async def _go_back(self, decide: Callable[[Sequence[Record]], Back], *, fits: bool = False) -> Back:
         """Decide from the journal what comes back, and bring it back. ``fits``: it must fit the window."""
-        await self._live.record()
-        self._live.pending.check_recorded(self.fs.session_id)
+        await self._live.record_all()
         records = await self.fs.history()
         back = await run_in_steps(lambda: decide(records))
         if fits and back.tokens > 0:

@@ -14,7 +14,7 @@ from ctxfs.errors import TranscriptError
 from ctxfs.eviction.candidates import NO_OPTIONS, NO_PINS, EvictionOptions, Pins
 from ctxfs.eviction.economics.parameters import LEAST_SAVED_TOKENS
 from ctxfs.eviction.economics.plans import Why
-from ctxfs.eviction.offload_plan import EagerOffload, EagerPolicy, Trim
+from ctxfs.eviction.offload_plan import EagerOffload, EagerPolicy, Trim, stored_arguments
 from ctxfs.eviction.placeholder.attach import digest_budget, digest_of, placeholder_for
 from ctxfs.eviction.placeholder.identifiers import Brought, IdentifierIndex, entries_of, mentions, strings_of
 from ctxfs.eviction.placeholder.text import READ_TOOL, as_json, large_arguments, render, without_large_arguments
@@ -240,19 +240,11 @@ def _trim_of(
     short = rules.short_of(item_id, names)
     placeholder = render(path, _mentions(brought, tokens, rules=rules), reader=rules.reader, short=short)
     arguments = without_large_arguments(call["input"], placeholder)
-    stored = ContextItem(
-        id=item_id,
-        item_type=ItemType.TOOL_INPUT,
-        message=AssistantMessage(blocks),
-        name=name,
-        token_count=tokens,
-        content_tokens=tokens,
-    )
     return Trim(
         item_id=reply_id,
         block=place,
         arguments=arguments,
-        stored=stored,
+        stored=stored_arguments(item_id, tokens, name=name, blocks=blocks),
         path=path,
         tokens_before=tokens,
         tokens_after=count_json(rules.counter, arguments),
@@ -291,25 +283,17 @@ def _options(
     Everything else (None) is described.
     """
     if isinstance(item.message, AssistantMessage):
-        if not trims:
-            return NO_OPTIONS
         return EvictionOptions(trims=trims)
-    path = path_of(rules.base, item.name)
-    counter = rules.counter
     stored_id = item.id if item.source is None else item.source.item_id
-    short = None if brought is None else rules.short_of(stored_id, known.names)
-    if brought is None or item.source is not None:
-        described = partial(digest_of, item, counter=counter, digest_tokens=rules.policy.digest_tokens)
-        placeholder = placeholder_for(
-            item, path=path, counter=counter, digest=described, reader=rules.reader, short=short
-        )
-        return EvictionOptions(placeholder, trims)
+    digest = partial(digest_of, item, counter=rules.counter, digest_tokens=rules.policy.digest_tokens)
+    if brought is not None and item.source is None:
+        digest = partial(_mentions, brought, item.content_tokens, rules=rules)
     placeholder = placeholder_for(
         item,
-        path=path,
-        counter=counter,
-        digest=partial(_mentions, brought, item.content_tokens, rules=rules),
+        path=path_of(rules.base, item.name),
+        counter=rules.counter,
+        digest=digest,
         reader=rules.reader,
-        short=short,
+        short=None if brought is None else rules.short_of(stored_id, known.names),
     )
-    return EvictionOptions(placeholder, trims)
+    return EvictionOptions(placeholder)

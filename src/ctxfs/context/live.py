@@ -9,7 +9,7 @@ from pathlib import Path
 from ctxfs.context.commit import Pending, carry_out
 from ctxfs.context.entry import Entry, EntryRules, Known, build_entry, recorded_entry
 from ctxfs.context.notices import Notices, Warnings
-from ctxfs.context.replayed import resume
+from ctxfs.context.replayed import fill
 from ctxfs.context.settings import ASSUMED, ContextSettings, Readers
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors import ConfigError, OutcomeUnknown, SessionClosed
@@ -89,10 +89,14 @@ class LiveTranscript:
         return Known(self.fs.writer.names, self._identifiers)
 
     @property
+    def compresses(self) -> bool:
+        """Whether the open session compresses large contents; False before it is open."""
+        return self.is_open and self.fs.writer.names.layout.compressed_from_chars > 0
+
+    @property
     def why_unread(self) -> str | None:
         """Why no tool of the requests opens what placeholders name: nothing leaves before it must. None: one does."""
-        compresses = self.is_open and self.fs.writer.names.layout.compressed_from_chars > 0
-        return self._readers.why_not(has_files=self._has_files, compresses=compresses)
+        return self._readers.why_not(has_files=self._has_files, compresses=self.compresses)
 
     def read_with(self, readers: Readers) -> None:
         """Placeholders are for these tools from the next change on, also those of what is there already.
@@ -185,16 +189,16 @@ class LiveTranscript:
         """Hold the session's ``items``, in a worker thread."""
         self._described_for = self._readers
         self.rules = self._rules(counter)
-        await run_to_completion(lambda: self._resumed(items))
-
-    def _resumed(self, items: Sequence[ContextItem]) -> None:
-        resume(
-            self.transcript,
-            items,
-            past=self.fs.state.past,
-            known=self.known,
-            rules=self.rules,
-            restored=self.fs.state.replies_since_restored(),
+        state = self.fs.state
+        await run_to_completion(
+            lambda: fill(
+                self.transcript,
+                items,
+                past=state.past,
+                known=self.known,
+                rules=self.rules,
+                restored=state.replies_since_restored(),
+            )
         )
 
     # Coming in -------------------------------------------------------------------------------------------------------
@@ -286,6 +290,11 @@ class LiveTranscript:
         """Make pending items durable; a failure is reported as an event, and is retried with the next change."""
         if self.pending:
             await self.apply(Plan())
+
+    async def record_all(self) -> None:
+        """Make pending items durable. Raises ``Unrecorded`` if that fails: what follows needs all of them."""
+        await self.record()
+        self.pending.check_recorded(self.fs.session_id)
 
     @uninterrupted
     async def record_new(self) -> None:

@@ -15,9 +15,9 @@ from ctxfs.context.entry import Entry, EntryRules, Known, recorded_entry
 from ctxfs.context.transcript import Transcript
 from ctxfs.eviction.candidates import EvictionOptions
 from ctxfs.eviction.economics.plans import Why
-from ctxfs.eviction.offload_plan import Trim
+from ctxfs.eviction.offload_plan import Trim, stored_arguments
 from ctxfs.eviction.preview import named_by
-from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import AssistantMessage, ToolMessage
 from ctxfs.messages.tokens import TokenCounter, count_json
 from ctxfs.session.content.stored import Stored
@@ -70,19 +70,11 @@ def _trim(record: Replaced, block: int, stored_id: str, before: int, counter: To
         arguments = content[block].get("input", {})
     tokens_after = count_json(counter, arguments)
     tokens_before = tokens_after + before - record.token_count
-    stored = ContextItem(
-        id=stored_id,
-        item_type=ItemType.TOOL_INPUT,
-        message=AssistantMessage(()),
-        name="",
-        token_count=tokens_before,
-        content_tokens=tokens_before,
-    )
     return Trim(
         item_id=record.item_id,
         block=block,
         arguments=arguments,
-        stored=stored,
+        stored=stored_arguments(stored_id, tokens_before),
         path="",
         tokens_before=tokens_before,
         tokens_after=tokens_after,
@@ -90,7 +82,7 @@ def _trim(record: Replaced, block: int, stored_id: str, before: int, counter: To
     )
 
 
-def resume(
+def fill(
     transcript: Transcript,
     items: Iterable[ContextItem],
     *,
@@ -99,7 +91,7 @@ def resume(
     rules: EntryRules,
     restored: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
-    """Resume with the items of a session, whose journal has ``past`` (see ``SessionState``).
+    """Fill an empty transcript with the items of a session, whose journal has ``past`` (see ``SessionState``).
 
     ``restored``: for each item that was restored, how often the model has replied since.
     """

@@ -52,8 +52,7 @@ _CALL_CHARS = 2_000
 class Transcript:
     """Items in order, rewritten by id, and the ledgers that planning needs, updated as items enter and are evicted.
 
-    ``keep_recent``: how many results of each tool stay. ``base``: the beginning of the absolute
-    paths of its files.
+    ``keep_recent``: how many results of each tool stay. ``base``: the beginning of the absolute paths of its files.
     ``economy``: the settings by which other items are evicted when that pays; None: no other items are. ``policy``:
     what may be evicted by price and eagerly; None means the default. ``candidates``: how each item can be evicted.
     ``items``: by id, oldest first; a view that follows.

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ctxfs.messages.items import ContextItem
-from ctxfs.messages.messages import Content
+from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.messages.messages import AssistantMessage, Block, Content
 from ctxfs.messages.tokens import TokenCounter
 
 
@@ -54,6 +54,18 @@ class Trim:
     tokens_before: int
     tokens_after: int
     reason: str
+
+
+def stored_arguments(item_id: str, tokens: int, *, name: str = "", blocks: tuple[Block, ...] = ()) -> ContextItem:
+    """The item ``stored`` of a trim. One that was carried out needs no name and no content."""
+    return ContextItem(
+        id=item_id,
+        item_type=ItemType.TOOL_INPUT,
+        message=AssistantMessage(blocks),
+        name=name,
+        token_count=tokens,
+        content_tokens=tokens,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

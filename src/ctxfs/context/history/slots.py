@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ctxfs.context.history.parts import Part
-from ctxfs.eviction.offload_plan import Offload, Trim
-from ctxfs.messages.items import ContextItem, ItemType
+from ctxfs.eviction.offload_plan import Offload, Trim, stored_arguments
+from ctxfs.messages.items import ContextItem
 from ctxfs.messages.messages import THINKING, AssistantMessage, Block, Message, ToolMessage, UserMessage
 from ctxfs.messages.tokens import TokenCounter, count_content
 from ctxfs.session.fingerprint import Key
@@ -144,20 +144,12 @@ def whole_item(item: ContextItem, decided: Decided) -> ContextItem:
 
 def trim_by(decided: Decided, item: ContextItem, block: int) -> Trim:
     """The arguments in a block of the reply ``item`` that were replaced, as they could be before that."""
-    stored = ContextItem(
-        id=decided.item_id,
-        item_type=ItemType.TOOL_INPUT,
-        message=AssistantMessage(()),
-        name="",
-        token_count=decided.tokens_before,
-        content_tokens=decided.tokens_before,
-    )
     assert isinstance(decided.content, Mapping)
     return Trim(
         item_id=item.id,
         block=block,
         arguments=decided.content,
-        stored=stored,
+        stored=stored_arguments(decided.item_id, decided.tokens_before),
         path="",
         tokens_before=decided.tokens_before,
         tokens_after=decided.tokens,

@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from ctxfs.context.entry import EntryRules, Known
 from ctxfs.context.repair import repaired
-from ctxfs.context.replayed import resume
+from ctxfs.context.replayed import fill
 from ctxfs.context.settings import ASSUMED, readers_in
 from ctxfs.context.transcript import Transcript
 from ctxfs.errors.checks import names_settings
@@ -249,7 +249,7 @@ async def _next(fs: ContextFileSystem, rules: EvictionSet, unit: float) -> _Next
 
     def plan() -> _Next:
         going_on = repaired(items, names=names, counter=counter).items
-        resume(
+        fill(
             transcript,
             going_on,
             past=fs.state.past,
