@@ -282,9 +282,9 @@ def test_arms_and_tasks_that_cannot_work(tmp_path: Path) -> None:
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
         with pytest.raises(ConfigError, match=said):
             read_tasks(path)
-    path.write_text(json.dumps(good) + "\n")
+    path.write_text(json.dumps({**good, "prompt": "one\u2028line"}, ensure_ascii=False) + "\n", encoding="utf-8")
     (task,) = read_tasks(path)
-    assert task.check == ("sh", "-c", "true")
+    assert (task.prompt, task.check) == ("one\u2028line", ("sh", "-c", "true"))
     assert fingerprint([task]) != fingerprint([Task(id="a", prompt="other", check=("sh", "-c", "true"))])
 
 

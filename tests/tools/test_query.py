@@ -86,6 +86,17 @@ def test_nested_values_are_columns() -> None:
     assert answer("SELECT value, total FROM items, top", several) == [(1, 2), ("x", 2)]
 
 
+def test_only_a_newline_ends_a_line_and_a_byte_order_mark_is_no_part_of_one() -> None:
+    lines = '{"a": "x\u2028y"}\r\n\n{"a": "x\x85y"}\r\n'
+    for text in (
+        lines,
+        f"\ufeff{lines}",
+        '\ufeff[{"a": "x\u2028y"}, {"a": "x\x85y"}]',
+        "\ufeffa,b\nx\u2028y,\nx\x85y,\n",
+    ):
+        assert answer("SELECT a FROM rows", text) == [("x\u2028y",), ("x\x85y",)]
+
+
 def test_values_of_csv_stay_what_they_are() -> None:
     text = "id;size;A;a\n007;2.5;;1e3\n"
     assert answer("SELECT id, size, A, A_2 FROM rows", text) == [("007", 2.5, None, 1000.0)]

@@ -98,10 +98,11 @@ def tables_of(text: str, check: Callable[[], None] = checkpoint) -> list[Table]:
         ValueError: a value is nested too deeply.
 
     """
+    text = text.removeprefix("\ufeff")
     try:
         value = json_codec.loads(text)
     except ValueError:
-        lines = [line for line in text.splitlines() if line.strip()]
+        lines = [line for line in text.split("\n") if line.strip()]  # other separators may stand inside of JSON
         try:
             value = [json_codec.loads(line) for line in lines]
         except ValueError:
@@ -160,7 +161,7 @@ def _csv(text: str) -> Table:
     if first.count(delimiter) == 0:
         raise ToolError("this content has no rows: it is neither JSON, nor JSON lines, nor CSV, so read or search it")
     try:
-        lines = list(csv.reader(io.StringIO(text.lstrip("\ufeff")), delimiter=delimiter, strict=True))
+        lines = list(csv.reader(io.StringIO(text), delimiter=delimiter, strict=True))
     except csv.Error as error:
         raise ToolError(f"this content has no rows: as CSV it is wrong: {error}") from error
     header = lines[0]

@@ -61,7 +61,7 @@ def read_tasks(path: Path) -> list[Task]:
 
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as error:
         raise ConfigError(f"the tasks in {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
