@@ -2,9 +2,10 @@
 # make quick   the fastest tests: one event loop, few examples, no proofs, nothing marked slow, no coverage
 # make test    the tests; every run tries the same examples. The fast ones of the pure core must cover it.
 #              A test that fails is run again, alone; if it passes then, the last lines name it
-#              What starts a server, a browser or programs, and the proofs that play sessions for minutes, are left to `make check`
+#              What starts a server, a browser or programs, and what takes more than a second, such as proofs that play
+#              sessions for minutes, are left to `make check`
 # make check   everything that a change must pass, as CI runs it: lint, types, the tests, those with servers, browsers and
-#              programs (`make services`), those proofs (`make plays`), the figures of the page of evidence that take seconds,
+#              programs (`make services`), the slow ones (`make plays`), the figures of the page of evidence that take seconds,
 #              `make frameworks` and `make installs`. Its result is the same each time
 # make properties    the property tests with random examples, to find new ones; it prints their seed, and
 #              `make properties SEED=…` tries the same ones
@@ -39,14 +40,6 @@ PYTEST := $(BIN)/python -m pytest
 TESTS := $(BIN)/python scripts/run_tests.py
 PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=worksteal
 QUICK := --ignore=tests/prove -m 'not slow and not service' -k 'not trio'
-# Sessions against a model or a hostile process, cancelled, interrupted and crashed at every step, resumed at each call, under
-# random settings; calls that fail one after the other, thousands of hostile names and files. Most of what a change breaks
-# fails in other tests too.
-PROOFS := cancellation chained_kill crash endings expressions forgery full_disk fuzz history names port_faults \
-	state_machine strace_faults swaps transcripts window writers
-PLAYS := $(PROOFS:%=tests/prove/test_%.py) tests/agent/test_interrupts.py tests/session/test_interrupts.py \
-	tests/storage/test_handles.py tests/agent/test_placeholders_open.py tests/agent/test_unknown_outcomes.py \
-	tests/cleanup/test_histories.py tests/economics/test_resumed_plan.py
 ifndef SEED
 SEED := $(strip $(shell od -An -N4 -tu4 /dev/urandom))
 endif
@@ -83,7 +76,7 @@ quick: $(STAMP)
 	HYPOTHESIS_PROFILE=quick $(PYTEST) $(PARALLEL) $(QUICK)
 
 test: $(STAMP)
-	$(TESTS) $(PARALLEL) $(PLAYS:%=--ignore=%) -m 'not service' --cov --cov-report=
+	$(TESTS) $(PARALLEL) -m 'not slow and not service' --cov --cov-report=
 	@$(BIN)/python scripts/pure_core_coverage.py
 
 properties: $(STAMP)
@@ -93,7 +86,7 @@ services: $(STAMP)
 	$(TESTS) $(PARALLEL) -m service
 
 plays: $(STAMP)
-	$(TESTS) $(PARALLEL) $(PLAYS)
+	$(TESTS) $(PARALLEL) -m 'slow and not service'
 
 frameworks: $(STAMP)
 	$(BIN)/python scripts/run_frameworks.py $(FRAMEWORKS)

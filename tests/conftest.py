@@ -161,20 +161,26 @@ def _is_again(item: pytest.Item) -> bool:
     return not on_both and callspec is not None and callspec.params.get("anyio_backend") == "trio"
 
 
-SERVICES_ALONE = re.compile(r"^pytestmark = .*\bmark\.service\b", re.MULTILINE)
-SERVICES_TOO = re.compile(r"\bmark\.service\b|\bserve\.places\b")
-"""What a module says whose tests are all marked ``service``, and one in which some are."""
+LEFT_OUT = "not slow and not service"
+"""What ``make test`` and ``make quick`` choose. ``make plays`` chooses what is slow and no service."""
+ALL_MARKED = re.compile(r"^pytestmark = .*\bmark\.(slow|service)\b", re.MULTILINE)
+"""What a module says whose tests are all left out."""
+SOME_MARKED = {
+    "service": re.compile(r"\bmark\.service\b|\bserve\.places\b"),
+    "slow and not service": re.compile(r"\bmark\.slow\b"),
+}
+"""By what is chosen: what a module says in which it may be."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import a module of which no test is chosen: some import three providers' SDKs, for seconds."""
     chosen = str(config.getoption("markexpr"))
-    if not collection_path.match("test_*.py") or "service" not in chosen:
+    if not collection_path.match("test_*.py"):
         return None
-    text = collection_path.read_text()
-    if chosen == "service":
-        return None if SERVICES_TOO.search(text) else True
-    return True if chosen in ("not service", "not slow and not service") and SERVICES_ALONE.search(text) else None
+    if chosen == LEFT_OUT:
+        return True if ALL_MARKED.search(collection_path.read_text()) else None
+    says = SOME_MARKED.get(chosen)
+    return True if says is not None and not says.search(collection_path.read_text()) else None
 
 
 @pytest.hookimpl(trylast=True)

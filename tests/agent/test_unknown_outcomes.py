@@ -20,7 +20,7 @@ from ctxfs.testing.scripted import Turn
 from ctxfs.tools import running_call
 from storage.silent_stores import PLACES, Line, place
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 QUERIES = 2
 HOUR_S = 3_600

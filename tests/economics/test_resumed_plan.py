@@ -17,7 +17,7 @@ from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.session import ContextFileSystem, erase
 from ctxfs.testing.history_conformance import pricing_on
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 CALLS = 40
 

@@ -22,6 +22,8 @@ from prove.cancelling import WAYS, backend_of, cancelled_at, is_repeated
 from prove.part_cancellation import AGENT_OPERATIONS, FS_OPERATIONS, OPERATIONS, cancel_everywhere, controls
 from session_items import tool_result
 
+pytestmark = pytest.mark.slow
+
 SPARSE = 4
 
 

@@ -4,6 +4,8 @@ import pytest
 
 from prove.part_kill import chain, removals
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 60
 
 

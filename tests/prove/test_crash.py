@@ -13,7 +13,7 @@ from prove.crash_session import OPERATIONS, ROOT, SESSION_ID, Run, Variant, make
 from prove.part_crash import run_control
 from session_items import evicted, tool_result
 
-pytestmark = pytest.mark.usefixtures("loop_may_block")
+pytestmark = [pytest.mark.usefixtures("loop_may_block"), pytest.mark.slow]
 
 SHORT: list[Workload] = [
     (START,),

@@ -4,7 +4,7 @@ import pytest
 
 from prove.part_expressions import expressions, search_all, session_tools
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

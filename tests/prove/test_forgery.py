@@ -13,7 +13,7 @@ from ctxfs.tools.decorator import tool
 from prove.forgeries import forgeries
 from prove.part_forgery import aims, controls, forged, matrix
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"]), pytest.mark.slow]
 
 
 async def test_no_forgery_is_more_than_text(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from prove.faults import ERRORS, Fault, FaultyFileSystem
 from prove.full_disk import WAYS
 from prove.part_disk import agent_with_a_full_disk, agent_with_a_read_only_disk, damaged, why_not
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_run_goes_on_to_its_answer_which_is_not_returned(way: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ctxfs.text.jsontext.path import select_lines
 from prove.fuzz_targets import TARGETS, _Reader, framed
 from prove.mutating import mutants
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 NAMES = sorted(TARGETS)
 

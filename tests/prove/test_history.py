@@ -2,7 +2,11 @@
 
 import time
 
+import pytest
+
 from prove.part_history import controls, kills, plays
+
+pytestmark = pytest.mark.slow
 
 
 def test_random_histories_break_no_rule() -> None:

@@ -12,7 +12,7 @@ from prove.hostile_ids import CURATED, generated
 from prove.part_names import audit, check_places, claims, controls
 from prove.workers import no_threads
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 def test_no_name_leaves_the_session_and_no_two_meet() -> None:

@@ -18,6 +18,7 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.parametrize("anyio_backend", ["asyncio"]),  # the calls are the same
     pytest.mark.usefixtures("loop_may_block"),
+    pytest.mark.slow,
 ]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from prove.part_state_machine import controls, run_machine
 
-pytestmark = pytest.mark.usefixtures("loop_may_block")
+pytestmark = [pytest.mark.usefixtures("loop_may_block"), pytest.mark.slow]
 
 STEPS = 1_000
 

@@ -10,6 +10,8 @@ import pytest
 from patience import HANGS_S
 from prove import strace_faults
 
+pytestmark = pytest.mark.slow
+
 CASES = 110
 
 

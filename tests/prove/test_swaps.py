@@ -15,7 +15,7 @@ from prove.part_swaps import KINDS, Kind, Swapper, attack, controls, kinds, sess
 from prove.workers import no_threads
 from session_items import tool_result
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ROUNDS = 10
 

@@ -6,7 +6,7 @@ from prove.corruptions import CORRUPTIONS
 from prove.part_transcripts import POLICIES, controls, run_sessions
 from prove.play import Policy
 
-pytestmark = pytest.mark.usefixtures("loop_may_block")
+pytestmark = [pytest.mark.usefixtures("loop_may_block"), pytest.mark.slow]
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)

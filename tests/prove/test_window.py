@@ -4,7 +4,7 @@ import pytest
 
 from prove.part_window import controls, run_sessions
 
-pytestmark = pytest.mark.usefixtures("loop_may_block")
+pytestmark = [pytest.mark.usefixtures("loop_may_block"), pytest.mark.slow]
 
 
 def test_no_request_is_larger_than_the_window() -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from prove.part_writers import contend, controls
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.skipif(sys.platform == "win32", reason="NOT TESTED: processes are stopped and forked, which needs POSIX")
 def test_one_writes_at_a_time_and_nothing_is_lost() -> None:

@@ -18,7 +18,7 @@ from ctxfs.storage.port import FileStat, OsFileSystem
 from ctxfs.storage.threaded import ThreadedStore
 from ctxfs.testing.store_conformance import UNSAFE_NAMES
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 ID = "session_1"
 OPENING = {"open_root", "open_dir", "create", "open_read", "open_append"}
@@ -113,7 +113,6 @@ def anyio_backend() -> str:
     return "asyncio"  # one is enough: handles are not the loop's business
 
 
-@pytest.mark.slow
 async def test_no_handle_is_left_whatever_call_fails(fast_path: Path) -> None:
     counted = Accounted()
     await everything(fast_path / "counted", counted)
