@@ -2,19 +2,23 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio.from_thread
 import pytest
-from playwright.sync_api import Browser
 
-from view.chromium import chromium
 from view.hostile import make_hostile
 from view.served import serving
 from view_session import make_session
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser() -> Iterator["Browser"]:
+    from view.chromium import chromium  # playwright: most tests of the page need no browser
+
     with chromium() as started:
         yield started
 

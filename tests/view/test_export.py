@@ -8,7 +8,6 @@ from pathlib import Path
 import anyio
 import anyio.from_thread
 import pytest
-from playwright.sync_api import expect
 
 from ctxfs.cli.app import run
 from ctxfs.context.context import Context
@@ -17,7 +16,6 @@ from ctxfs.session.listing.summary import Question
 from ctxfs.session.redaction import REDACTED
 from ctxfs.storage import LocalSessions
 from ctxfs.view.sources import OpenSession
-from view.chromium import chromium, watched
 from view.hostile import HOSTILE
 from view_session import SESSION
 
@@ -79,6 +77,7 @@ def test_no_part_of_a_secret_is_left(with_secrets: Path) -> None:
         assert part not in page
 
 
+@pytest.mark.not_measured
 def test_without_contents_nothing_is_left_that_somebody_wrote(with_secrets: Path) -> None:
     page = exported(with_secrets, "secrets", "--no-contents")
     for part in ("sk-4", "4f9a", "xxx", "yyy", "zzz", "QUJD", str(with_secrets)):
@@ -127,6 +126,7 @@ async def make_long(root: Path) -> None:
         await context.add(ToolMessage("call", "log", "".join(map(long_key, range(40)))), AssistantMessage("ok"))
 
 
+@pytest.mark.not_measured
 def test_no_secret_is_cut_before_it_is_found(root: Path) -> None:
     with anyio.from_thread.start_blocking_portal() as portal:
         portal.call(make_long, root)
@@ -136,6 +136,7 @@ def test_no_secret_is_cut_before_it_is_found(root: Path) -> None:
     assert "SECRETLINE" not in page
 
 
+@pytest.mark.not_measured
 def test_a_content_that_is_too_large_to_search_is_left_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctxfs.view.export.SEARCHED_CHARS", 2_000)
     page = exported(root, SESSION, "--redact", "no such text")
@@ -143,6 +144,7 @@ def test_a_content_that_is_too_large_to_search_is_left_out(root: Path, monkeypat
     assert "it has more than" not in exported(root, SESSION)
 
 
+@pytest.mark.not_measured
 @pytest.mark.parametrize("umask", [0, 0o022])
 def test_only_the_owner_can_read_the_file(root: Path, umask: int) -> None:
     before = os.umask(umask)
@@ -155,6 +157,10 @@ def test_only_the_owner_can_read_the_file(root: Path, umask: int) -> None:
 
 @pytest.mark.service
 def test_the_file_opens_without_a_server(root: Path) -> None:
+    from playwright.sync_api import expect
+
+    from view.chromium import chromium, watched
+
     exported(root, SESSION, "--redact", "stock")
     address = (root / "page.html").as_uri()
     with chromium() as browser, watched(browser, address, viewport={"width": 400, "height": 900}) as page:
@@ -196,6 +202,7 @@ def test_a_later_question_is_no_headline_where_the_first_cannot_be_read(tmp_path
     assert "And now?" in page
 
 
+@pytest.mark.not_measured
 def test_the_headline_is_the_first_question_also_where_it_is_in_a_file(root: Path) -> None:
     with anyio.from_thread.start_blocking_portal() as portal:
         portal.call(make_stored_question, root)
