@@ -227,6 +227,7 @@ async def test_an_index_from_before_the_removal_contradicts_nothing() -> None:
         assert fs.recovery.clean
 
 
+@pytest.mark.not_measured
 async def test_sessions_are_pruned_where_no_agent_writes(tmp_path: Path) -> None:
     for session_id in ("a", "b", "c"):
         async with ContextFileSystem(session_id, root_path=tmp_path) as fs:

@@ -117,6 +117,7 @@ def concerns(name: str, plan: Erasure) -> bool:
     return name.split(" ", 1)[1] in {item.item_id for item in plan.items}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("loop_may_block")
 @given(
     kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4),

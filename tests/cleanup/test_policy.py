@@ -325,6 +325,7 @@ async def test_checking_names_a_session_that_may_not_be_read(tmp_path: Path) -> 
     assert "cannot be read: Permission denied" in found["closed"].error
 
 
+@pytest.mark.not_measured
 @pytest.mark.anyio
 async def test_checking_all_sessions_or_a_sample(tmp_path: Path) -> None:
     async with ContextFileSystem("a", root_path=tmp_path) as fs:

@@ -182,6 +182,7 @@ def test_a_damaged_session_is_named_and_the_others_are_searched(grep: Run, tmp_p
     assert "s1" in said
 
 
+@pytest.mark.slow
 def test_a_root_that_was_never_listed_is_searched_before_it_is(tmp_path: Path) -> None:
     anyio.run(_make, tmp_path)
     (tmp_path / "s2" / "journal.jsonl").touch()  # the newest

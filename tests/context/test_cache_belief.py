@@ -41,6 +41,7 @@ async def with_old_result(context: Context, talk: int = 70, usage: Usage | None 
         await context.add({"role": "user", "content": "and"})
 
 
+@pytest.mark.not_measured
 async def test_what_a_provider_did_not_cache_costs_no_rewrite(tmp_path: Path) -> None:
     async with context_in(tmp_path) as context:
         await with_old_result(context, usage=Usage(cache_read_input_tokens=65_000, cache_creation_input_tokens=10))
@@ -98,6 +99,7 @@ async def test_a_bill_is_believed_when_the_tools_are_others_before_it_is_recorde
         assert ledger_of(context).new_tokens == ledger_of(context).total_tokens
 
 
+@pytest.mark.not_measured
 async def test_a_context_whose_tools_are_others_knows_what_left_before(tmp_path: Path) -> None:
     def known() -> tuple[int, bool, int]:
         ledger = ledger_of(context)

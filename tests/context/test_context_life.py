@@ -26,7 +26,7 @@ from ctxfs.testing.history_conformance import pricing_on
 from ctxfs.testing.scripted import Turn
 from failing_fs import FailingFileSystem, as_port
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.not_measured]
 
 LONG = "a line of a long result\n" * 400
 

@@ -52,6 +52,7 @@ async def _wrong(stores: SessionStores, context: Context, acknowledged: list[str
     return wrong
 
 
+@pytest.mark.not_measured
 @pytest.mark.parametrize("kind", ["memory", "a directory"])
 @pytest.mark.parametrize("fate", ["lost", "answer lost"])
 def test_an_interrupt_at_any_commit(kind: str, fate: str, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from ctxfs.testing.strategies import pdf, png
 from ctxfs.tools import Materialize, Materializer, Tool, read_tool, retrieval_tools
 from session_items import tool_result
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.not_measured]
 
 EAGER = EvictionParameters(read_back_weight=0.0, max_loss=100.0)
 LOG = "".join(f"line {n} of the page\n" for n in range(600))

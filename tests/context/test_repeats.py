@@ -241,6 +241,7 @@ async def test_so_it_is_where_another_process_sends_that_request(pricing: Any, t
         assert context.items[2].offloaded
 
 
+@pytest.mark.not_measured
 @pytest.mark.parametrize("pricing", [None, "auto"])
 @pytest.mark.parametrize("again", [TEXT, CHANGED])
 async def test_the_last_results_of_keep_recent_can_be_read_in_the_context(

@@ -11,6 +11,8 @@ from ctxfs.errors import ConfigError
 from ctxfs.eviction.budget import BilledChange, Budget, Calibration
 from ctxfs.eviction.window import Window
 
+pytestmark = pytest.mark.not_measured
+
 
 @pytest.mark.parametrize(
     ("model", "window"),

@@ -351,6 +351,7 @@ def test_a_summary_that_does_not_help_is_told_and_done_without(answer: Reply | M
     assert compacted.steps == ("archive",)
 
 
+@pytest.mark.not_measured
 @pytest.mark.parametrize("spared", [0, 1])
 def test_a_summary_must_be_smaller_than_what_it_replaces(spared: int) -> None:
     items = exchanges(8, 1_100, may_leave=False)

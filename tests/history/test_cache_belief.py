@@ -12,6 +12,8 @@ from ctxfs.eviction.economics.parameters import EvictionParameters
 from ctxfs.messages import CharsCounter
 from ctxfs.testing.history_conformance import pricing_on
 
+pytestmark = pytest.mark.not_measured
+
 MARK = {"cache_control": {"type": "ephemeral"}}
 PRINTED = "".join(f"line {n} of the log\n" for n in range(1_200))
 

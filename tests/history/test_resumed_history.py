@@ -172,6 +172,7 @@ def derived(
     return HistoryView(settings, settings.entry_rules(CharsCounter(), "/s"), state, sources, decisions)
 
 
+@pytest.mark.not_measured
 def test_a_view_that_is_derived_again_plans_the_same() -> None:
     draw = random.Random(4)
     clock = [1_000_000.0]

@@ -533,6 +533,7 @@ def test_only_the_copies_are_looked_at_again(tmp_path: Path) -> None:
     assert sent == [sent[0]] * 5
 
 
+@pytest.mark.not_measured
 def test_a_request_that_grows_and_shrinks_is_rewritten_as_by_a_new_history(tmp_path: Path) -> None:
     messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
     for n in range(3):

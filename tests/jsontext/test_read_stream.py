@@ -94,6 +94,7 @@ def test_a_string_ends_where_it_ends(value: str, ascii_only: bool, after: str) -
     assert "".join(string_pieces(text + after, 0)) == json.loads(text)
 
 
+@pytest.mark.not_measured
 def test_the_pieces_of_a_string_are_bounded() -> None:
     for value in ("x" * 1_000_000, "\n" * 1_000_000, "😀" * 500_000):
         pieces = list(string_pieces(json.dumps(value), 0))

@@ -163,6 +163,7 @@ async def test_an_error_tells_how_often_it_was_tried_and_what_the_provider_said(
     assert (caught.value.status, caught.value.retry_after_s, caught.value.attempts) == (429, 0, 2)
 
 
+@pytest.mark.not_measured
 @pytest.mark.parametrize(
     ("failure", "error"),
     [

@@ -235,6 +235,7 @@ async def test_errors_of_any_form_are_told(make: Callable[[str], ChatModel], bod
     assert type(await error_of(Answer(503, body), make)) is Overloaded
 
 
+@pytest.mark.not_measured
 @pytest.mark.anyio
 @BOTH
 @pytest.mark.parametrize("indented", [False, True])

@@ -108,6 +108,7 @@ async def test_failures_are_tried_again_like_any_other_models() -> None:
     assert events[-1].message.text == "done"
 
 
+@pytest.mark.not_measured
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("turn", "error"),
@@ -475,6 +476,7 @@ async def test_long_ids_and_names_are_sent_as_others_and_come_back_as_themselves
     assert all(len(i) <= 40 for i in sent)
 
 
+@pytest.mark.not_measured
 @pytest.mark.anyio
 @pytest.mark.parametrize("count", [128, 129, 300])
 async def test_more_calls_than_a_message_may_hold_are_sent_in_several(count: int) -> None:

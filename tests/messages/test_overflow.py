@@ -379,6 +379,7 @@ SDKS: list[tuple[Callable[..., Exception], Any, tuple[int, int]]] = [
 ]
 
 
+@pytest.mark.not_measured
 @pytest.mark.parametrize(("status", "stream"), [(400, False), (400, True), (413, True), (200, True)])
 @pytest.mark.parametrize(("call", "body", "figures"), SDKS)
 def test_the_errors_of_the_sdks_are_recognised(
@@ -391,6 +392,7 @@ def test_the_errors_of_the_sdks_are_recognised(
     assert refusal.status == (None if status == 200 else status)
 
 
+@pytest.mark.not_measured
 @pytest.mark.parametrize("call", [anthropic_error, openai_error])
 def test_an_answer_that_is_no_json_is_recognised_by_its_status_or_its_words(call: Callable[..., Exception]) -> None:
     with Refusing(413, "<html>Request Entity Too Large</html>") as server:

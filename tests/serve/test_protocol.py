@@ -270,6 +270,7 @@ async def _make(root: Path) -> None:
         await context.add({"role": "user", "content": "Hello"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("greets", [False, True])
 def test_the_first_interrupt_ends_it(greets: bool, tmp_path: Path) -> None:
     anyio.run(_make, tmp_path)

@@ -327,6 +327,7 @@ async def test_an_agent_whose_session_was_taken_over_can_be_closed_and_opened_ag
         assert len(context.items) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.both_loops
 async def test_an_agent_whose_opening_is_cancelled_holds_nothing(tmp_path: Path, anyio_backend_name: str) -> None:
     config = AgentConfig(offload_root_path=tmp_path, session_id="s", system_prompt="Be brief.")

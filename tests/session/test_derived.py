@@ -16,7 +16,7 @@ from ctxfs.storage import LocalSessions
 from ctxfs.storage.threads import run_to_completion
 from ctxfs.tools import Artifact, KnowledgeService
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.not_measured]
 
 
 SECRET = "secret-4711"

@@ -25,7 +25,7 @@ from ctxfs.text.jsontext.write_stream import BLOCK
 from failing_fs import FailingFileSystem, as_port
 from session_items import carried_out, claimed_item, make_item, tool_result, user_message
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.not_measured]
 
 
 def session(store: MemoryStore, **options: Any) -> ContextFileSystem:

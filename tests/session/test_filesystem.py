@@ -51,6 +51,7 @@ def written_at(path: str) -> int:
 LONG = "a line of a long result\n" * 1000
 
 
+@pytest.mark.not_measured
 @pytest.mark.parametrize("layout", [ENVELOPE, TEXT])
 @pytest.mark.parametrize("value", [math.nan, date(2026, 1, 1), {1: 2}, b"x", (1,)])
 async def test_metadata_that_would_not_read_back_equal_is_refused(tmp_path: Path, value: Any, layout: Layout) -> None:
@@ -327,6 +328,7 @@ async def test_one_callers_failure_is_not_anothers(tmp_path: Path) -> None:
         assert set(fs.state.stored) == {item.id for item in good}
 
 
+@pytest.mark.slow
 async def test_a_failed_write_changes_nothing_whatever_call_fails(tmp_path: Path) -> None:
     number = 0
     finished = False
@@ -365,6 +367,7 @@ async def evict_with_failure(root: Path, failing: int) -> bool:
     return len(calls.log) < failing
 
 
+@pytest.mark.not_measured
 @pytest.mark.both_loops
 async def test_a_cancelled_eviction_is_whole_or_absent(tmp_path: Path, anyio_backend_name: str) -> None:
     async with ContextFileSystem("session_1", root_path=tmp_path) as fs:
@@ -403,6 +406,7 @@ async def test_task_cancel_waits_for_the_outcome_and_cancels_once(tmp_path: Path
                 await fs.offload(tool_result(fs, "late", "late"))
 
 
+@pytest.mark.not_measured
 async def test_the_index_is_there_from_the_first_moment_and_rewritten_seldom(tmp_path: Path) -> None:
     calls = FailingFileSystem()
     store = LocalStore(tmp_path, "session_1", fs=as_port(calls), durability="process")
@@ -421,6 +425,7 @@ async def test_the_index_is_there_from_the_first_moment_and_rewritten_seldom(tmp
         assert index.stat().st_mtime_ns == before
 
 
+@pytest.mark.not_measured
 async def test_the_index_lags_behind_by_half_of_itself_at_most() -> None:
     store = MemoryStore("session_1")
     async with ContextFileSystem("session_1", store=store) as fs:

@@ -22,7 +22,7 @@ from ctxfs.storage.threaded import ThreadedStore
 from patience import HANGS_S
 from session_items import evicted, stored_record, tool_result
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_loops]
+pytestmark = [pytest.mark.anyio, pytest.mark.both_loops, pytest.mark.not_measured]
 
 
 class FullStore(MemoryStore):

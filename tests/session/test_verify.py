@@ -21,6 +21,8 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.index import parse_index, render_index
 from session_items import make_item
 
+pytestmark = pytest.mark.not_measured
+
 PLAIN = replace(ENVELOPE, compress_from_chars=0)
 LARGE = "".join(f'row {number}, "quoted"\n' for number in range(40_000))
 CONTENTS: dict[str, Any] = {
@@ -59,6 +61,7 @@ def files_of(root: Path) -> list[Path]:
     return [name for name in names if name.name not in {"journal.jsonl", "lock", ".lock"}]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("loop_may_block")
 @given(data=st.data())
 def test_no_byte_can_change_unnoticed(

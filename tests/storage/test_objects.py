@@ -303,6 +303,7 @@ def test_opening_after_many_short_turns_reads_few_objects() -> None:
         assert len(bucket.requests) <= 24, commits
 
 
+@pytest.mark.slow
 @given(commits=st.integers(0, 150), kept=st.sets(st.integers(0, 12)))
 def test_any_chunks_are_enough(commits: int, kept: set[int]) -> None:
     """They are derived: whichever are lost, a session is the same."""

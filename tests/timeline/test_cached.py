@@ -100,6 +100,7 @@ def automatic(prompt: int, before: int, kept: int) -> Usage:
     return bill(kept, plain=prompt - kept)
 
 
+@pytest.mark.not_measured
 @pytest.mark.parametrize(
     ("provider", "model"),
     [

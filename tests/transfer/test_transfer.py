@@ -249,6 +249,7 @@ async def test_an_imported_session_goes_on(tmp_path: Path) -> None:
         assert await fs.load("call_1") == CONTENTS[1]
 
 
+@pytest.mark.slow
 @pytest.mark.both_loops
 async def test_export_while_a_writer_is_active(tmp_path: Path) -> None:
     async with ContextFileSystem("one", root_path=tmp_path / "a") as fs:

@@ -17,7 +17,7 @@ from ctxfs.view.search import FoundItem, Progress, search_all, search_sessions
 from ctxfs.view.sources import OpenSessions
 from session_items import tool_result
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.not_measured]
 ITEMS = 4
 
 

@@ -202,6 +202,7 @@ async def test_damage_while_it_is_open(tmp_path: Path, damage: Callable[[Path], 
         assert after[-1].session_id == "s9"
 
 
+@pytest.mark.slow
 @given(position=st.integers(0, 100_000), data=st.binary(min_size=1, max_size=64))
 async def test_random_damage(position: int, data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     root = tmp_path_factory.mktemp("root")
