@@ -53,6 +53,11 @@ MEMORY_BYTES = 2 << 30
 """What the temporary files of all tests together need at most, several times over."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let ``make quick`` run each test once, whatever it is parametrized with."""
+    parser.addoption("--first-case", action="store_true", help="of each parametrized test, run the first case alone")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Put temporary files into memory where there is enough of it: most of the time would go into waiting for a disk.
 
@@ -161,10 +166,13 @@ def _is_again(item: pytest.Item) -> bool:
     return not on_both and callspec is not None and callspec.params.get("anyio_backend") == "trio"
 
 
-LEFT_OUT = "not slow and not service"
-"""What ``make test`` and ``make quick`` choose. ``make plays`` chooses what is slow and no service."""
-ALL_MARKED = re.compile(r"^pytestmark = .*\bmark\.(slow|service)\b", re.MULTILINE)
-"""What a module says whose tests are all left out."""
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
+    yield
+    if metafunc.config.getoption("first_case"):
+        del metafunc._calls[1:]  # noqa: SLF001 - left out later, they would take as long as a tenth of the tests that run
+
+
 SOME_MARKED = {
     "service": re.compile(r"\bmark\.service\b|\bserve\.places\b"),
     "slow and not service": re.compile(r"\bmark\.slow\b"),
@@ -177,10 +185,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     chosen = str(config.getoption("markexpr"))
     if not collection_path.match("test_*.py"):
         return None
-    if chosen == LEFT_OUT:
-        return True if ALL_MARKED.search(collection_path.read_text()) else None
-    says = SOME_MARKED.get(chosen)
-    return True if says is not None and not says.search(collection_path.read_text()) else None
+    if chosen in SOME_MARKED:
+        return None if SOME_MARKED[chosen].search(collection_path.read_text()) else True
+    if not re.fullmatch(r"not \w+( and not \w+)*", chosen):
+        return None
+    left_out = "|".join(re.findall(r"not (\w+)", chosen))
+    all_marked = re.search(rf"^pytestmark = .*\bmark\.({left_out})\b", collection_path.read_text(), re.MULTILINE)
+    return True if all_marked else None
 
 
 @pytest.hookimpl(trylast=True)
