@@ -216,6 +216,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.stash[IS_MEASURED] = is_own or (measures_all and not item.get_closest_marker("no_cover"))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage meanwhile: nothing that is imported and collected goes before the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """Let the garbage collector leave alone what stays to the end: each time, going through it took a second."""
     gc.collect()
