@@ -96,11 +96,6 @@ def artifact_name(item_id: str, *, is_json: bool) -> str:
     return f"{ARTIFACTS}tool/{item_id}.{'json' if is_json else 'txt'}"
 
 
-def terminal_name(snippet_id: str) -> str:
-    """Name a command's output, as in "Tool Output Materialization"; ``snippet_id`` is safe already."""
-    return f"{TERMINAL}{snippet_id}.log"
-
-
 LayoutName = Literal["envelope", "text"]
 
 _COMPRESSED_FROM: Mapping[str, int] = MappingProxyType({"envelope": 32_768, "text": 0})
@@ -261,7 +256,7 @@ class NameAllocator:
             snippet_id = f"terminal_{self._terminals:03}"
             if self.is_free(snippet_id):
                 self.take([snippet_id])
-                return snippet_id, terminal_name(snippet_id)
+                return snippet_id, f"{TERMINAL}{snippet_id}.log"
 
     def _next_message(self) -> str:
         while not self.is_free(item_id := f"{MESSAGE}{self._messages + 1:03}"):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
 from itertools import accumulate, pairwise
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from anyio import to_thread
 
@@ -191,21 +191,16 @@ def count_block(counter: TokenCounter, block: Block) -> int:
             return count_json(counter, block)
 
 
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
-"""``json.dumps`` would make an encoder for each value."""
+json_counted: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
+"""Returns the text by which a value is counted, compact JSON; ``json.dumps`` would make an encoder for each.
+
+Not as ASCII only: that would count each foreign letter as an escape. The counter handles lone surrogates.
+"""
 
 
 def count_json(counter: TokenCounter, value: Any) -> int:
     """Return the tokens of ``value`` as JSON: the rule by which the arguments of a call are counted."""
     return counter.count(json_counted(value))
-
-
-def json_counted(value: Any) -> str:
-    """Return the text by which ``value`` is counted: compact JSON.
-
-    Not as ASCII only: that would count each foreign letter as an escape. The counter handles lone surrogates.
-    """
-    return _compact(value)
 
 
 def image_tokens(width: int, height: int) -> int:
