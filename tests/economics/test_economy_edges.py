@@ -128,10 +128,10 @@ def test_a_placeholder_mentions_what_was_not_known_before() -> None:
     entry(call(text="identifier_00002"), known=known)
     placeholder = entry(ToolMessage("c", "Read", WORDS), known=known).options.placeholder
     assert placeholder is not None
-    assert "\nMentions: identifier_00003…01499" in placeholder.text
+    assert "\nMentions: identifier_00003…01499" in placeholder.write()[0]
     again = entry(ToolMessage("c", "Read", WORDS), known=known).options.placeholder
     assert again is not None
-    assert "Mentions" not in again.text
+    assert "Mentions" not in again.write()[0]
 
 
 def test_what_is_only_decided_is_not_known() -> None:
@@ -164,13 +164,13 @@ def test_messages_and_results_of_exact_tools_are_not_evicted_by_their_price() ->
     for message in (UserMessage(WORDS), ToolMessage("c", "Bash", WORDS), AssistantMessage("text")):
         made = new_entry(item(message), known, exact)
         assert made.options.trims == ()
-        assert made.options.placeholder is None or "Mentions" not in made.options.placeholder.text
+        assert made.options.placeholder is None or "Mentions" not in made.options.placeholder.write()[0]
 
 
 def written(rules: EntryRules, source: ContentRange | None = None) -> tuple[str, EvictionOptions]:
     made = new_entry(item(ToolMessage("c", "Read", WORDS), source=source), Known(NameAllocator()), rules)
     assert made.options.placeholder is not None
-    return made.options.placeholder.text, made.options
+    return made.options.placeholder.write()[0], made.options
 
 
 def test_what_leaves_by_its_price_is_listed() -> None:

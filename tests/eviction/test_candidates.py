@@ -39,8 +39,9 @@ def test_entering_writes_no_placeholder() -> None:
             assert entry.item.placeholder is None
             assert placeholder is not None
             assert (placeholder.is_written, placeholder.known_tokens) == (False, placeholder.least_tokens)
-            assert placeholder.least_tokens < placeholder.tokens == CharsCounter().count(placeholder.text)
-            assert (placeholder.is_written, placeholder.known_tokens) == (True, placeholder.tokens)
+            text, tokens = placeholder.write()
+            assert placeholder.least_tokens < tokens == CharsCounter().count(text)
+            assert (placeholder.is_written, placeholder.known_tokens) == (True, tokens)
 
 
 def test_what_has_no_smaller_placeholder_cannot_leave() -> None:

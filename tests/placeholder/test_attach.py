@@ -17,7 +17,7 @@ def test_a_description_with_which_nothing_would_be_saved_is_left_out() -> None:
     for description, text in (("short", render(PATH, "short")), ("d" * 1_000, render(PATH))):
         found = placeholder_for(item, path=PATH, counter=COUNTER, digest=partial(str, description))
         assert found is not None
-        assert found.text == text
+        assert found.write()[0] == text
 
 
 def test_an_item_that_is_no_larger_than_its_placeholder_has_none() -> None:

@@ -121,7 +121,7 @@ def digests(content: str, digest_tokens: int) -> list[str]:
             made[type(message)] = build_entry(Incoming(message=message), Known(NameAllocator()), rules)
         result, reply = made[ToolMessage], made[AssistantMessage]
         placeholder = result.options.placeholder
-        texts = ["" if placeholder is None else placeholder.text]
+        texts = ["" if placeholder is None else placeholder.write()[0]]
         texts += [str(trim.arguments["text"]) for trim in reply.options.trims]
         found += ["\n".join(text.split("\n")[3:]) for text in texts]
     return found

@@ -42,7 +42,7 @@ class Placeholder:
             return None
         written = item.placeholder, item.placeholder_tokens
         placeholder = cls(item.placeholder_tokens, lambda: written)
-        placeholder._written = written
+        placeholder.write()
         return placeholder
 
     @property
@@ -54,16 +54,6 @@ class Placeholder:
     def known_tokens(self) -> int:
         """Its size or, as long as it is not written, the least that this may be."""
         return self.least_tokens if self._written is None else self._written[1]
-
-    @property
-    def text(self) -> str:
-        """The text, which is written now if it was not before; "" when there is nothing to say."""
-        return self.write()[0]
-
-    @property
-    def tokens(self) -> int:
-        """The size of ``text``."""
-        return self.write()[1]
 
     def write(self) -> tuple[str, int]:
         """Write the text now if it was not before; return it and its size."""
@@ -143,6 +133,5 @@ class _Written:
 def with_placeholder(item: ContextItem, *, path: str, counter: TokenCounter, reader: str = READ_TOOL) -> ContextItem:
     """``item`` with the short placeholder that names ``path`` (absolute) alone; without one when it is not smaller."""
     found = placeholder_for(item, path=path, counter=counter, digest=str, reader=reader)
-    if found is None:
-        return replace(item, placeholder=None, placeholder_tokens=0)
-    return replace(item, placeholder=found.text, placeholder_tokens=found.tokens)
+    text, tokens = (None, 0) if found is None else found.write()
+    return replace(item, placeholder=text, placeholder_tokens=tokens)

@@ -12,7 +12,7 @@ from functools import cached_property
 from ctxfs.eviction.placeholder.lines import Pick, clean_line, error_lines, line_count
 from ctxfs.text.utf8 import Utf8Decoder
 
-_PASSAGE_LINES = 12
+_TRACE_LINES = 12
 _LINE_CHARS = 65_536
 _JSON_BEGINS = b'{["-0123456789'
 _TRACE = re.compile(r"[ \t]|at |Caused by|\.\.\. \d+ more|Traceback|File \"|[\w.]*(?:Error|Exception)\b|E  ")
@@ -74,7 +74,7 @@ class Snippets:
         tail = _Rows(lines, size_bytes)
         end = self._head(head, size_bytes)
         # The trace of an error in the last lines of the head may go on behind it.
-        for number, line in self.around_errors(max(1, len(head.rows) - _PASSAGE_LINES + 1)):
+        for number, line in self.around_errors(max(1, len(head.rows) - _TRACE_LINES + 1)):
             if number not in head.rows and number not in errors.rows and not errors.add(number, line[:size_bytes]):
                 break
         _fill_tail(tail, self.text, self.line_count, floor=end, size_bytes=size_bytes)
@@ -85,7 +85,7 @@ class Snippets:
         position = 0
         number = 1
         while position < len(self.text):
-            end = self._line_end(position)
+            end = _line_end(self.text, position)
             if not rows.add(number, self.text[position : min(end, position + size_bytes)]):
                 return min(position + size_bytes, end) if number in rows.rows else position
             if end - position > size_bytes:
@@ -96,12 +96,12 @@ class Snippets:
 
     def around_errors(self, first: int) -> Iterator[tuple[int, str]]:
         """Each line from ``first`` on that speaks of an error, with the stack trace that follows it."""
-        if self._line_end(0) >= len(self.text) - 1:
+        if _line_end(self.text, 0) >= len(self.text) - 1:
             return  # in a text of one line nothing stands out
         for pick in self._errors_found():
             if pick.number >= first:
                 yield pick.number, self.text[pick.start : pick.end]
-                yield from _trace(self.text, self._line_end(pick.start) + 1, pick.number + 1, _PASSAGE_LINES)
+                yield from _trace(self.text, _line_end(self.text, pick.start) + 1, pick.number + 1, _TRACE_LINES)
 
     def _errors_found(self) -> Iterator[Pick]:
         yield from self._errors
@@ -110,9 +110,6 @@ class Snippets:
         for pick in self.more_errors:
             self._errors.append(pick)
             yield pick
-
-    def _line_end(self, position: int) -> int:
-        return _line_end(self.text, position)
 
 
 def _line_end(text: str, position: int) -> int:
@@ -253,11 +250,11 @@ class _Errors:
             self._keep(pick.number, text[pick.start : pick.end])
             after = _line_end(text, pick.start) + 1
             trace = 0
-            for n, line in _trace(text, after, pick.number + 1, _PASSAGE_LINES):
+            for n, line in _trace(text, after, pick.number + 1, _TRACE_LINES):
                 self._keep(n, line)
                 after += len(line) + 1
                 trace += 1
-            self._trace_lines = _PASSAGE_LINES - trace if after >= len(text) else 0
+            self._trace_lines = _TRACE_LINES - trace if after >= len(text) else 0
 
     def _keep(self, number: int, line: str) -> None:
         if len(self.found) < self._most:
