@@ -241,7 +241,7 @@ def test_blocks_leave_out_nothing_that_an_item_alone_would_not(
     order = {one: n for n, one in enumerate(ledger.held)}
     places = [order[one] for one in found]
     assert places == sorted(places)
-    assert not any(ledger.held[one].candidate.pinned or ledger.is_new(ledger.held[one]) for one in found)
+    assert not any(ledger.held[one].candidate.pinned or ledger.held[one].is_new(ledger.calls) for one in found)
     assert_costs_as_decided(ledger)
 
 

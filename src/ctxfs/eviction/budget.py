@@ -69,11 +69,8 @@ class Budget:
         if warns and model and not is_known:
             warn_unknown_model(model)
         elif warns and model and window_tokens is None:
-            assumed = f"{ASSUMED_WINDOW_TOKENS:,} tokens are assumed"
-            warn_unknown(
-                f"the window of the model {model!r}",
-                f"{assumed}; give its own, as window=...",
-            )
+            assumed = f"{ASSUMED_WINDOW_TOKENS:,} tokens are assumed; give its own, as window=..."
+            warn_unknown(f"the window of the model {model!r}", assumed)
         budget = cls.of_window(window_tokens or ASSUMED_WINDOW_TOKENS)
         return replace(budget, input_tokens=info.input_tokens) if info is not None else budget
 

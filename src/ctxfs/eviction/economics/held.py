@@ -65,6 +65,10 @@ class Held:
         """The candidate's id."""
         return self.candidate.id
 
+    def is_new(self, calls: int) -> bool:
+        """Whether, after so many calls, no reply has followed it yet: the model has not seen it. See ``is_in_use``."""
+        return self.came + (self.candidate.hidden_tokens > 0) >= calls
+
     def is_in_use(self, calls: int) -> bool:
         """Whether, after so many calls, no reply has followed its last use yet. A preview stays for one reply more."""
         return self.used + (self.candidate.hidden_tokens > 0) >= calls

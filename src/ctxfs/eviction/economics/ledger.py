@@ -407,10 +407,6 @@ class Ledger:
             return True
         return self.calls > 0 and self.new_tokens >= self.total_tokens
 
-    def is_new(self, held: Held) -> bool:
-        """Whether no reply has followed the item yet: the model has not seen it. A preview stays for one reply more."""
-        return held.came + (held.candidate.hidden_tokens > 0) >= self.calls
-
     # Bookkeeping -----------------------------------------------------------------------------------------------------
 
     def _append(self, parts: Iterable[Candidate | int], *, came: int, known: Mapping[str, Held] | None = None) -> None:

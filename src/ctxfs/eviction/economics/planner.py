@@ -23,7 +23,7 @@ expired.
 """
 
 from collections.abc import Iterator, Sequence
-from math import inf, log, sqrt
+from math import inf, sqrt
 from typing import Final, NamedTuple
 
 from ctxfs.eviction.economics.held import Held, ItemBlock
@@ -83,9 +83,9 @@ class Terms:
                 calls=age,
                 read_backs=read_backs,
                 joins=self.horizon / read_backs / self.ripe_age if self.ripe_age else inf,
-                soon=log((age + soon) / age),
-                later=log((age + later) / age),
-                latest=log((age + latest) / age),
+                soon=read_backs_in(age, soon),
+                later=read_backs_in(age, later),
+                latest=read_backs_in(age, latest),
             )
             self._ages[used] = found
         return found
@@ -379,7 +379,7 @@ def decisions(ledger: Ledger, *, now: float | None = None) -> tuple[EvictionDeci
 
 
 def _why_it_stays(ledger: Ledger, held: Held, *, is_ripe: bool) -> Why:
-    if ledger.is_new(held):
+    if held.is_new(ledger.calls):
         return Why.NEW
     if held.candidate.pinned:
         return Why.PINNED
