@@ -32,7 +32,8 @@ COUNTER = CharsCounter()
 
 
 def view_of(items: Sequence[ContextItem]) -> View:
-    return View(items=items, counted_tokens=0, paths={item.id: f"/s/{item.id}" for item in items}, slot=SLOT)
+    paths = {item.id: f"/s/{item.id}" for item in items}
+    return View(items=items, counted_tokens=0, paths=paths, slot=SLOT, with_placeholder=lambda item: item)
 
 
 def item(item_id: str, message: Message, tokens: int, kind: ItemType | None = None) -> ContextItem:

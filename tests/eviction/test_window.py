@@ -35,7 +35,14 @@ Answer = Callable[[str], Reply | ModelError]
 
 def view_of(items: Sequence[ContextItem], *, counted_tokens: int = 0, pinned: Sequence[str] = ()) -> View:
     paths = {item.id: f"/s/{item.id}" for item in items}
-    return View(items=items, counted_tokens=counted_tokens, paths=paths, slot=SLOT, pinned=pinned)
+    return View(
+        items=items,
+        counted_tokens=counted_tokens,
+        paths=paths,
+        slot=SLOT,
+        with_placeholder=lambda item: item,
+        pinned=pinned,
+    )
 
 
 def last_resort(items: Sequence[ContextItem], *, pinned: Sequence[str] = ()) -> LastResort:
@@ -825,11 +832,12 @@ def test_largest_first_takes_as_few_as_free_enough_in_the_order_of_the_context()
 
 def test_an_archive_is_made_only_when_it_is_smaller() -> None:
     items = [make_item("a", AssistantMessage("x"), 5_000)]
-    archive = archive_of(items, slot=SLOT, counter=CharsCounter())
+    archive = archive_of(items, view=view_of(items), counter=CharsCounter())
     assert archive is not None
     same = [replace(items[0], token_count=archive.tokens_after)]
-    assert archive_of(same, slot=SLOT, counter=CharsCounter()) is None
-    assert archive_of([replace(same[0], token_count=archive.tokens_after + 1)], slot=SLOT, counter=CharsCounter())
+    assert archive_of(same, view=view_of(items), counter=CharsCounter()) is None
+    larger = [replace(same[0], token_count=archive.tokens_after + 1)]
+    assert archive_of(larger, view=view_of(items), counter=CharsCounter())
 
 
 def test_exchanges_are_whole_and_the_last_ones_stay() -> None:

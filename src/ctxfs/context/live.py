@@ -392,7 +392,7 @@ class LiveTranscript:
         if self._slot is None:
             item_id, name = self.fs.writer.allocate(ItemType.COMPACTION_SUMMARY, None)
             path = path_of(self.fs.base, name)
-            self._slot = ArchiveSlot(item_id=item_id, name=name, path=path, reader=self.rules.reader)
+            self._slot = ArchiveSlot(item_id=item_id, name=name, path=path)
         items = tuple(self.transcript.items.values())
         pinned = frozenset(item.id for item in items if item.pinned)
         return View(

@@ -33,12 +33,11 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSlot:
-    """The id and the file that an archive would get; ``reader``: the tool that opens it, None: none is known."""
+    """The id and the file that an archive would get."""
 
     item_id: str
     name: str
     path: str
-    reader: str | None = READ_TOOL
 
     def archive(
         self, items: Sequence[ContextItem], placeholder: str, *, counter: TokenCounter, reason: str
@@ -60,10 +59,6 @@ class ArchiveSlot:
         )
 
 
-def _as_it_is(item: ContextItem) -> ContextItem:
-    return item
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """The context as it is now.
@@ -72,15 +67,15 @@ class View:
     that each item has or would get, absolute, by item id. ``slot``: the id and the file of the next archive; None:
     whole messages cannot be moved into one, since somebody else owns their order. ``with_placeholder`` returns an item
     with the placeholder that may replace it, and is called only if a decision depends on it. ``reader`` is the name of
-    the tool that opens the files. ``staying``: ids of items that only the last resort evicts. ``pinned``: ids of those
-    among them that are never evicted.
+    the tool that opens the files; None: none is known. ``staying``: ids of items that only the last resort evicts.
+    ``pinned``: ids of those among them that are never evicted.
     """
 
     items: Sequence[ContextItem]
     counted_tokens: int
     paths: Mapping[str, str]
     slot: ArchiveSlot | None
-    with_placeholder: Callable[[ContextItem], ContextItem] = _as_it_is
+    with_placeholder: Callable[[ContextItem], ContextItem]
     reader: str | None = READ_TOOL
     staying: Collection[str] = ()
     pinned: Collection[str] = ()
@@ -195,7 +190,7 @@ class SelectiveCompaction:
                 wanted -= offload.tokens_before - offload.tokens_after
                 if wanted <= 0 and rule is not Strategy.DROP:
                     break
-        archive = archive_of([item for item in items if item.id in moved], slot=view.slot, counter=counter)
+        archive = archive_of([item for item in items if item.id in moved], view=view, counter=counter)
         if archive is None:
             return Plan(offloads=tuple(offloads[i.id] for i in items if i.id in offloads))
         kept = tuple(offloads[i.id] for i in items if i.id in offloads and i.id not in moved)
@@ -282,9 +277,9 @@ def _freed(items: Sequence[ContextItem], offloads: Mapping[str, Offload], moved:
     return gone + sum(o.tokens_before - o.tokens_after for o in offloads.values() if o.item_id not in moved)
 
 
-def archive_of(items: Sequence[ContextItem], *, slot: ArchiveSlot | None, counter: TokenCounter) -> Archive | None:
+def archive_of(items: Sequence[ContextItem], *, view: View, counter: TokenCounter) -> Archive | None:
     """The archive for ``items``; None if there are none, no place for one, or its placeholder would not be smaller."""
-    if slot is None or not items:
+    if view.slot is None or not items:
         return None
-    text = render(slot.path, f"{len(items)} earlier messages were moved there, in order.", reader=slot.reader)
-    return slot.archive(items, text, counter=counter, reason="whole exchanges, stored together")
+    text = render(view.slot.path, f"{len(items)} earlier messages were moved there, in order.", reader=view.reader)
+    return view.slot.archive(items, text, counter=counter, reason="whole exchanges, stored together")

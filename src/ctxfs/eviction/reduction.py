@@ -425,7 +425,7 @@ class Reduction:
                 stays.add(kind)
         pinned = with_exchanges(view.items, view.pinned)
         going = [i for i in seen_items(view.items) if i.item_type not in stays and i.id not in pinned]
-        return Plan(archive=archive_of(going, slot=view.slot, counter=self.counter))
+        return Plan(archive=archive_of(going, view=view, counter=self.counter))
 
 
 def overflow(
