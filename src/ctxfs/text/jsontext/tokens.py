@@ -1,18 +1,18 @@
-"""The tokens of a JSON text, and the walk from entry to entry of its containers: every reader is built on this. Pure.
+"""The tokens of a JSON text, and the walk from entry to entry of its containers. Pure.
 
 A walk takes ``first``, then by turns the end of the value, which each reader finds as fast as its purpose allows, and
 ``following``. It goes on in steps of bounded size: no single call holds the interpreter for long, however long a string
 is or however many entries there are.
 
-Two readers stand here: ``is_json`` says whether a text is JSON, ``json_elements`` yields the elements of an array. One
-that a window of the text does not hold whole is taken apart.
+Two readers are built on it: ``is_json`` says whether a text is JSON, ``json_elements`` yields the elements of an array.
+One that a window of the text does not hold whole is taken apart.
 """
 
 import json
 import re
 from collections.abc import Iterator
 from functools import cache
-from json import JSONDecodeError, JSONDecoder
+from json import JSONDecodeError
 from typing import Any
 
 import orjson
@@ -170,7 +170,7 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
+_STRICT_DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def is_json(text: str) -> bool:
@@ -231,7 +231,7 @@ class _Checker(JsonTokens):
         if opening == '"':
             return self.string_end(start)
         if depth >= _WALKED_DEPTH or opening not in "{[":
-            return _DECODER.raw_decode(self.text, start)[1]
+            return _STRICT_DECODER.raw_decode(self.text, start)[1]
         end = start + 1
         entry = self.first(start)
         while entry is not None:
@@ -265,7 +265,7 @@ _ESCAPED_PART = re.compile(
     ),
     re.DOTALL,
 )
-_TEXT_DECODER = JSONDecoder()
+_DECODER = json.JSONDecoder()
 _IN_NUMBERS = frozenset("0123456789+-.eE")
 """What may follow where a window cuts a number: the decoder takes what stands before "e+16" for all of it."""
 
@@ -295,7 +295,7 @@ def string_pieces(text: str, start: int) -> Iterator[str]:
         found = _ESCAPED_PART.match(text, position, end)
         if found is None:
             raise JSONDecodeError("not a string", text, position)
-        yield _TEXT_DECODER.decode(f'"{found[0]}"')
+        yield _DECODER.decode(f'"{found[0]}"')
         position = found.end()
 
 
@@ -352,7 +352,7 @@ class _Reader(JsonTokens):
         if start >= self._start + self._window_chars:
             return None
         try:
-            value, used = _TEXT_DECODER.raw_decode(self._window, start - self._start)
+            value, used = _DECODER.raw_decode(self._window, start - self._start)
         except JSONDecodeError:
             return None
         end = self._start + used
