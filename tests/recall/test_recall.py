@@ -124,6 +124,18 @@ async def test_words_are_found_without_their_accents_and_shown_where_they_stand(
         assert "here is the key" in await model("history_search", query="key")
 
 
+@pytest.mark.parametrize("other", ["ß" * 400, "a\u0301" * 400])
+async def test_a_word_is_shown_where_the_line_before_it_has_another_length_without_its_case_and_accents(
+    other: str, tmp_path: Path
+) -> None:
+    async with Context(session_id="s", root_path=tmp_path) as context:
+        for text in (f"{other} needle {'x' * 400}", f"{'x' * 400} pin {other}"):
+            await context.add(UserMessage(text), AssistantMessage("ok"))
+        model = Model(context.fs)
+        assert "needle" in await model("history_search", query="Needle")
+        assert "pin" in (await model("history_search", query="pin")).splitlines()[0]
+
+
 @pytest.mark.parametrize("stays", [True, False])
 async def test_a_word_far_along_a_long_line_is_found_and_read(tmp_path: Path, stays: bool) -> None:
     rows = [f'{{"id": {n}, "name": "service_{n:04}", "port": {8000 + n}}}' for n in range(150 if stays else 3_000)]

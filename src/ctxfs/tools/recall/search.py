@@ -1,6 +1,7 @@
 """Search everything that was ever in a session, by ranked words or a regular expression; results have a limit."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -132,7 +133,9 @@ def _cut(line: Line, words: Sequence[str]) -> Line:
         part = text[max(0, place - _BEFORE_CHARS) : place - _BEFORE_CHARS + _SHOWN_CHARS]
         return sum(word in part for word in words)
 
-    place = max(places, key=words_at) * len(line.text) // len(text)
+    best = max(places, key=words_at)
+    # The last character of the line before which no more than that folds.
+    place = bisect_right(range(len(line.text)), best, key=lambda end: len(folded(line.text[:end]))) - 1
     start = max(0, min(place - _BEFORE_CHARS, len(line.text) - _SHOWN_CHARS))
     shown = line.text[start : start + _SHOWN_CHARS]
     more = line.more or start + len(shown) < len(line.text)
