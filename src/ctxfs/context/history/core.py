@@ -126,7 +126,7 @@ class HistoryCore:
         kept = self._branch(branch)
         view = kept.view
         view.follow_host(host)
-        self._warnings.of_unknown(tools, keep_recent=self._settings.keep_recent or ())
+        self._warnings.of_unknown(tools, keep_recent=self._settings.exact)
         kept.unsettled |= view.update(shown, is_own=is_own)
         if kept.unsettled or kept.overhead_tokens != overhead_tokens:
             kept.overhead_tokens = overhead_tokens

@@ -83,11 +83,8 @@ class SessionFiles:
             return run_alone(partial(self.fs.follow, wait_s=self._wait_s))
         if self._size() == self._seen:
             return False
-        self.leased(self._nothing)
+        self.leased(_nothing)
         return True
-
-    async def _nothing(self) -> None:
-        pass
 
     def write(self, contents: Sequence[ContextItem], records: Sequence[Record]) -> bool:
         """Store contents and record the decisions about them; if these are outdated, write nothing and return False.
@@ -99,21 +96,14 @@ class SessionFiles:
             SessionLocked: another process has been writing for too long.
 
         """
-        done = run_alone(partial(self._write, contents, records, len(self.fs.state.decisions)))
-        self._seen = self._size()
-        return done
+        return self.leased(partial(self._write, contents, records, len(self.fs.state.decisions)))
 
     async def _write(self, contents: Sequence[ContextItem], records: Sequence[Record], known: int) -> bool:
         """Write what was decided while the session had ``known`` decisions."""
-        await self.fs.acquire(wait_s=self._wait_s)
-        try:
-            self._check_owner()
-            state = self.fs.state
-            if len(state.decisions) != known or any(item.id in state.ids for item in contents):
-                return False
-            await self.fs.writer.decide(contents, records, last=True)
-        finally:
-            await self.fs.release()  # does nothing if the commit released it
+        state = self.fs.state
+        if len(state.decisions) != known or any(item.id in state.ids for item in contents):
+            return False
+        await self.fs.writer.decide(contents, records, last=True)
         return True
 
     def leased(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -125,14 +115,11 @@ class SessionFiles:
     async def _leased(self, work: Callable[[], Awaitable[T]]) -> T:
         await self.fs.acquire(wait_s=self._wait_s)
         try:
-            self._check_owner()
+            # A context may have made the session its own since this one opened it.
+            check_owner(self.fs.session_id, self.fs.state, "History")
             return await work()
         finally:
-            await self.fs.release()
-
-    def _check_owner(self) -> None:
-        """Raise ``ConfigError`` if a context has made the session its own since this one opened it."""
-        check_owner(self.fs.session_id, self.fs.state, "History")
+            await self.fs.release()  # does nothing if the last commit released it
 
     def _size(self) -> tuple[int, int] | None:
         """The journal's file and size, which change with each write; None when it is not there."""
@@ -148,3 +135,7 @@ class SessionFiles:
         """Close the session; idempotent."""
         if self.fs.is_open:
             run_alone(self.fs.close)
+
+
+async def _nothing() -> None:
+    pass

@@ -63,6 +63,8 @@ class HistorySettings:
     shadow: Callable[[Api, Body, Body, Callable[[Any], None]], None] | None = None
     kept_branches: int = 64
     """How many branches are kept in memory; any other is derived again when it is next used."""
+    exact: Mapping[str, int] = field(init=False)
+    """The numbers of ``keep_recent``."""
     guard: WindowGuard = field(init=False)
     policy: OffloadPolicy = field(init=False)
     priced: ModelPricing | None = field(init=False)
@@ -93,15 +95,15 @@ class HistorySettings:
             check_limits("materialize", policy)
         check_preview(self.preview_above_tokens, policy)
         check_repeats(self.preview_above_tokens, policy)
-        object.__setattr__(self, "keep_recent", dict(self.keep_recent or {}))
+        object.__setattr__(self, "exact", dict(self.keep_recent or {}))
         object.__setattr__(self, "guard", guard)
         object.__setattr__(self, "policy", policy)
         object.__setattr__(self, "priced", priced)
         object.__setattr__(self, "preview", preview_rule(self.preview_above_tokens, guard.budget))
         layout = as_layout(self.layout)
         # A tool of the framework may open the files, so they are compressed only when somebody says so.
-        chosen = replace(layout, compress_from_chars=layout.compress_from_chars or 0)
-        object.__setattr__(self, "file_layout", chosen)
+        layout = replace(layout, compress_from_chars=layout.compress_from_chars or 0)
+        object.__setattr__(self, "file_layout", layout)
 
     def may_be_large(self, text: str) -> bool:
         """Whether a new result of this text might be replaced where it is made; it is not counted."""
@@ -163,7 +165,7 @@ class HistorySettings:
             counter=counter,
             base=base,
             by_price=self.priced is not None,
-            exact=frozenset(self.keep_recent or {}),
+            exact=frozenset(self.exact),
             policy=self.policy,
             reader=self.read_tool,
         )
@@ -171,11 +173,7 @@ class HistorySettings:
     @property
     def rules(self) -> EvictionSet:
         """The rules in force, as the journal records them."""
-        return eviction_rules(dict(self.keep_recent or {}), self.guard.budget, self.policy, self.priced)
-
-    def pricing_on(self, clock: Callable[[], float]) -> ModelPricing | None:
-        """The pricing by which parts are replaced, on ``clock``; None: parts are not replaced by price."""
-        return None if self.priced is None else replace(self.priced, clock=clock)
+        return eviction_rules(self.exact, self.guard.budget, self.policy, self.priced)
 
 
 def _check_in_place(window: Window) -> None:

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ctxfs.context.entry import Entry, EntryRules, Known, build_entry, recorded_entry
-from ctxfs.context.history.decisions import Decisions
+from ctxfs.context.history.decisions import Decisions, key_of
 from ctxfs.context.history.parts import NO_HOST_CACHE, HostCache, Part, Replacement, plain_content
 from ctxfs.context.history.settings import HistorySettings
 from ctxfs.context.history.slots import (
@@ -125,12 +125,8 @@ class HistoryView:
         """Derive everything again, from the next parts on."""
         self._is_cold = False
         settings = self.settings
-        transcript = Transcript(
-            settings.keep_recent or {},
-            self.rules.base,
-            economy=settings.pricing_on(self._now),
-            policy=settings.policy,
-        )
+        economy = None if settings.priced is None else replace(settings.priced, clock=self._now)
+        transcript = Transcript(settings.exact, self.rules.base, economy=economy, policy=settings.policy)
         names = NameAllocator(self.state.ids, layout=layout_of(self.state.layout, settings.file_layout))
         # No limit: the slots hold all texts anyway, and no event loop waits for this.
         known = Known(names, IdentifierIndex(max_unread_chars=None))
@@ -234,7 +230,7 @@ class HistoryView:
             return key, True
         replaced = self.decisions.replacing(key)
         if replaced is not None:
-            return Key(replaced.kind, replaced.call_id, replaced.sha256), False
+            return key_of(replaced), False
         return key, True
 
     def _decided(self, slot: Slot) -> Decided | None:
