@@ -198,10 +198,10 @@ class _Command:
         """End whatever of the command still runs, and make what it printed durable."""
         _kill_group(process, signal.SIGKILL)
         await process.aclose()
-        told = {"exit_code": process.returncode, "timed_out": timed_out}
+        ended = {"exit_code": process.returncode, "timed_out": timed_out}
         if self._printed_too_much:
-            told["printed_too_much"] = True
-        return await self._log.finish(told)
+            ended["printed_too_much"] = True
+        return await self._log.finish(ended)
 
     async def _start(self, command: str) -> anyio.abc.Process:
         nothing = await to_thread.run_sync(os.open, os.devnull, os.O_RDONLY)

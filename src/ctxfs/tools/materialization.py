@@ -151,7 +151,7 @@ class Materializer:
             return None
         if has_media(message.content):
             return None
-        measured = _measured(message.content)
+        measured = text_with(message.content, json_codec.dumps_text)  # also the JSON of blocks that are no text
         if not self.settings.is_over(measured):
             return None
         text = readable_text(message.content)
@@ -258,11 +258,6 @@ def _title(hint: Mapping[str, str | int]) -> str:
     """The tool, after its server if it has one: on one line, whatever a model called it."""
     tool = safe_name(str(hint["tool"]))
     return f"{hint['server']}/{tool}" if "server" in hint else tool
-
-
-def _measured(content: Content) -> str:
-    """What is counted: the text, and the JSON of blocks that are no text."""
-    return text_with(content, json_codec.dumps_text)
 
 
 @names_settings()

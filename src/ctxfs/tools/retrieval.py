@@ -26,6 +26,7 @@ from ctxfs.tools.search.page import DEFAULT_MATCHES, grep_page
 from ctxfs.tools.stored import (
     DEFAULT_MAX_TOKENS,
     MAX_LIMIT_LINES,
+    CharOffset,
     Scope,
     list_page,
     noting_missing,
@@ -79,10 +80,7 @@ def _read_tool(scope: Scope) -> Tool:
         offset: Offset = 1,
         limit: Annotated[int, Field(ge=1, le=MAX_LIMIT_LINES, description="How many lines at most")] = MAX_LIMIT_LINES,
         *,
-        char_offset: Annotated[
-            int | None,
-            Field(ge=0, le=MAX_POSITION, description="Read line `offset` only, from this character (from 0) on"),
-        ] = None,
+        char_offset: CharOffset = None,
         path: Annotated[
             str | None, Field(description="A part of a JSON value, such as $.rows[10:20].name; its lines are shown")
         ] = None,

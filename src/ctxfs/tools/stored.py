@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from itertools import islice
 from types import CodeType
-from typing import ParamSpec, TypeVar
+from typing import Annotated, ParamSpec, TypeVar
+
+from pydantic import Field
 
 from ctxfs.errors import CorruptContent, NotStored, SessionError, StorageError, ToolError, UnknownItem
 from ctxfs.errors.checks import require_int
@@ -24,7 +26,7 @@ from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.storage.threads import run_in_steps
 from ctxfs.tools.base import READING_DESCRIPTIONS, ToolResult, told
 from ctxfs.tools.decorator import Arguments, FunctionTool, calling, read_arguments
-from ctxfs.tools.paging import Line, LineCutter, LineEnds, Page, render_page
+from ctxfs.tools.paging import MAX_POSITION, Line, LineCutter, LineEnds, Page, render_page
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -231,6 +233,10 @@ async def list_page(
 
 
 P = ParamSpec("P")
+
+CharOffset = Annotated[
+    int | None, Field(ge=0, le=MAX_POSITION, description="Read line `offset` only, from this character (from 0) on")
+]
 
 _CALL_AGAIN = "Call the tool that gave it again only if it changes nothing."
 

@@ -31,6 +31,11 @@ from ctxfs.tools.stored import stored_lines
 PASSAGE_LINES = 20
 PASSAGE_CHARS = 2_000
 MAX_WORDS = 32
+MAX_INDEXED_CHARS = 32_000_000
+"""The most that one search indexes, which takes some seconds of CPU; the next search goes on from there."""
+_AT_ONCE_CHARS = 500_000
+_LINES = frozenset({"text", "surrogates", "bytes"})
+"""Encodings of contents whose lines have the same numbers in a reader as here."""
 _NO_SPACES = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af])")
 """Characters of scripts without spaces between words: each is a word, and several in a row are a phrase."""
 _ACCENT = re.compile("[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]")
@@ -164,13 +169,6 @@ def _parts(pieces: Iterable[str]) -> Iterator[str]:
 
 def _words_apart(text: str) -> str:
     return _NO_SPACES.sub(r" \1 ", folded(_SURROGATE.sub("\ufffd", text)))
-
-
-MAX_INDEXED_CHARS = 32_000_000
-"""The most that one search indexes, which takes some seconds of CPU; the next search goes on from there."""
-_AT_ONCE_CHARS = 500_000
-_LINES = frozenset({"text", "surrogates", "bytes"})
-"""Encodings of contents whose lines have the same numbers in a reader as here."""
 
 
 class PastSession:

@@ -130,7 +130,7 @@ class ArtifactPage(Sequence[ArtifactInfo]):
 def info_of(root: str, session_id: str, stored: Stored) -> ArtifactInfo:
     """Describe what a session stored; what the core stored by itself is an artifact too."""
     metadata = stored.metadata
-    raw_id = _raw_id(stored)
+    raw_id = raw_id_of(stored)
     return ArtifactInfo(
         artifact_id=stored.item_id,
         raw_id=raw_id,
@@ -165,7 +165,7 @@ def find(stored: Mapping[str, Stored], ref: str) -> Stored:
     if ref in stored:
         return stored[ref]
     for entry in reversed(tuple(stored.values())):
-        if _raw_id(entry) == ref:
+        if raw_id_of(entry) == ref:
             return entry
     raise UnknownItem(ref)
 
@@ -175,7 +175,8 @@ def artifact_text(content: Content) -> str:
     return content if isinstance(content, str) else json_codec.dumps(content).decode()
 
 
-def _raw_id(stored: Stored) -> str:
+def raw_id_of(stored: Stored) -> str:
+    """The id that an artifact was stored with."""
     raw_id = _text(stored.metadata, "tool_call_id")
     return stored.item_id if raw_id is None else raw_id
 

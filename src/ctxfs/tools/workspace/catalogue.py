@@ -26,6 +26,7 @@ from ctxfs.messages.names import Layout, safe_name
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.derived import COLUMNS, Kind, Known, Reading
 from ctxfs.session.filesystem import ContextFileSystem
+from ctxfs.session.index import INDEX_NAME
 from ctxfs.session.journal import scan
 from ctxfs.session.record_json import from_json, to_json
 from ctxfs.session.records import UnknownRecord
@@ -36,7 +37,11 @@ from ctxfs.storage.log_file import LOG_NAME
 from ctxfs.storage.sessions import SessionStores
 from ctxfs.storage.threads import run_to_completion, uninterrupted
 from ctxfs.text.jsontext import codec as json_codec
-from ctxfs.tools.workspace.artifacts import Artifact, ArtifactInfo, ArtifactPage, artifact_text, info_of
+from ctxfs.tools.workspace.artifacts import Artifact, ArtifactInfo, ArtifactPage, artifact_text, info_of, raw_id_of
+
+logger = logging.getLogger("ctxfs.tools")
+
+ANCHOR_BYTES = 4096
 
 
 class OpenSession:
@@ -90,7 +95,7 @@ class OpenSession:
             return None
         for entry in tuple(stored.values()):
             # What a file need not be read for is compared first.
-            if info_of("", self.fs.session_id, entry).raw_id != artifact.artifact_id:
+            if raw_id_of(entry) != artifact.artifact_id:
                 continue
             if entry.chars != len(artifact.content) or not _has(entry.metadata, artifact):
                 continue
@@ -159,7 +164,7 @@ class OpenSessions:
     async def writing(self, session_id: str) -> AsyncIterator[OpenSession]:
         """Give the session's one writer; it is opened, and made, when it has to be. Raises ``SessionLocked``."""
         async with self._turn:
-            self._check()
+            self.check_open()
             session = self._sessions.pop(session_id, None)
             if session is None or not session.fs.is_open:
                 await self._make_room()
@@ -184,7 +189,7 @@ class OpenSessions:
             finally:
                 session.users -= 1
             return
-        self._check()
+        self.check_open()
         fs = ContextFileSystem(session_id, root_path=self._stores, read_only=True)
         await fs.open(create=False)
         try:
@@ -199,7 +204,8 @@ class OpenSessions:
                 del self._sessions[name]
                 await session.fs.close()
 
-    def _check(self) -> None:
+    def check_open(self) -> None:
+        """Raise ``SessionClosed`` after ``close``."""
         if self._closed:
             raise SessionClosed("the workspace is closed: open a new KnowledgeService")
 
@@ -212,11 +218,6 @@ class OpenSessions:
                 _, session = self._sessions.popitem()
                 if session.ours:
                     closing.push_async_callback(session.fs.close)
-
-
-ANCHOR_BYTES = 4096
-
-logger = logging.getLogger("ctxfs.tools")
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +289,7 @@ class Catalogue(Kind):
 
     def _stamp(self, session_id: str) -> str | None:
         """The stamp of the session's journal, or of its index if the journal is lost; None if there is no session."""
-        for name in (LOG_NAME, "index.json"):
+        for name in (LOG_NAME, INDEX_NAME):
             try:
                 found = os.stat(f"{self._root}/{session_id}/{name}", follow_symlinks=False)  # noqa: PTH116 - faster
             except OSError:

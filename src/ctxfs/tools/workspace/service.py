@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 
 import anyio
 
-from ctxfs.errors import AmbiguousItem, ConfigError, CtxfsError, SessionClosed, SessionNotFound, UnknownItem
+from ctxfs.errors import AmbiguousItem, ConfigError, CtxfsError, SessionNotFound, UnknownItem
 from ctxfs.errors.checks import async_with_only, names_settings, require_text
 from ctxfs.eviction.placeholder.digest import DEFAULT_BUDGET_TOKENS, describe
 from ctxfs.messages.names import ENVELOPE, Layout, LayoutName, as_layout, check_session_id
@@ -48,6 +48,14 @@ from ctxfs.tools.workspace.artifacts import (
 )
 from ctxfs.tools.workspace.catalogue import Catalogue, OpenSessions
 
+logger = logging.getLogger("ctxfs.tools")
+
+T = TypeVar("T")
+
+INLINE_LIMIT_CHARS = 40_000
+DEFAULT_QUERY_LIMIT = 1_000
+MAX_OPEN_SESSIONS = 64
+MAX_FILTER_KEYS = 100
 GET_BY_ID = "get_knowledge_by_id"
 GET_BY_LINES = "get_knowledge_by_lines"
 GREP = "grep_knowledge"
@@ -80,16 +88,6 @@ def _attribute(value: str) -> str:
 
 def _cut(value: str) -> str:
     return value if len(value) <= _SHOWN_NAME_CHARS else f"{value[:_SHOWN_NAME_CHARS]}…"
-
-
-INLINE_LIMIT_CHARS = 40_000
-DEFAULT_QUERY_LIMIT = 1_000
-MAX_OPEN_SESSIONS = 64
-MAX_FILTER_KEYS = 100
-
-logger = logging.getLogger("ctxfs.tools")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +136,6 @@ class KnowledgeService:
         root = self._stores.directory
         self._derived = Derived(None if root is None else root / DERIVED_NAME, self._catalogue)
         self._catalogue_turn = anyio.Lock()
-        self._closed = False
 
     @property
     def namespace(self) -> str:
@@ -161,7 +158,6 @@ class KnowledgeService:
     @uninterrupted
     async def close(self) -> None:
         """Close the sessions that were opened here, and the catalogue; idempotent."""
-        self._closed = True
         try:
             await self._sessions.close()
         finally:
@@ -378,8 +374,7 @@ class KnowledgeService:
     async def _ask(self, session_id: str | None, question: Callable[[sqlite3.Connection], T]) -> T:
         """Bring the catalogue up to date, and ask its database."""
         async with self._catalogue_turn:
-            if self._closed:
-                raise SessionClosed("the workspace is closed: open a new KnowledgeService")
+            self._sessions.check_open()
             return await self._derived.ask(lambda db, _: question(db), session_id=session_id)
 
 

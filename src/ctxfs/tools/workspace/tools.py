@@ -38,6 +38,7 @@ ArtifactId = Annotated[str, Field(description="The id in <knowledge_list>, or on
 CharOffset = Annotated[
     int | None, Field(ge=0, le=MAX_POSITION, description="Read the first line only, from this character (0-based) on")
 ]
+FirstEntry = Annotated[int, Field(ge=1, le=MAX_POSITION, description="The first entry, counted from 1")]
 
 
 @names_settings()
@@ -150,7 +151,7 @@ def _query(bound: _Bound) -> Tool:
     async def query_artifacts(
         tool_name: Annotated[str | None, Field(description="Only results of this tool")] = None,
         biz_id: Annotated[str | None, Field(description="Only results of this tool call")] = None,
-        offset: Annotated[int, Field(ge=1, le=MAX_POSITION, description="The first entry, counted from 1")] = 1,
+        offset: FirstEntry = 1,
     ) -> ToolResult:
         return await _page_of(bound, await _listed(bound, tool_name, biz_id), offset)
 
@@ -159,9 +160,7 @@ def _query(bound: _Bound) -> Tool:
 
 def _offload_info(bound: _Bound) -> Tool:
     @reading_tool("List the tool results of this session that were offloaded: id, tool, size; oldest first.", name=INFO)
-    async def get_tool_result_offload_info(
-        offset: Annotated[int, Field(ge=1, le=MAX_POSITION, description="The first entry, counted from 1")] = 1,
-    ) -> ToolResult:
+    async def get_tool_result_offload_info(offset: FirstEntry = 1) -> ToolResult:
         found = await _listed(bound, None, None)
         return await _page_of(bound, [info for info in found if info.context_type == TOOL_RESULT], offset)
 
