@@ -7,17 +7,16 @@ arguments, so that the results after it still have a call.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ctxfs.messages.items import ContextItem, ItemType
 from ctxfs.messages.names import short_name
-from ctxfs.session.cleanup.live import mentioned
+from ctxfs.session.cleanup.live import mentioned, text_of
 from ctxfs.session.content.stored import Stored
 from ctxfs.session.records import ContentRemoved, ItemAdded, NoteWritten, Record, Removed, Replaced, SessionStarted
 from ctxfs.session.redaction import erased
-from ctxfs.text.jsontext import codec as json_codec
 from ctxfs.text.steps import checkpoint
 
 _METADATA = frozenset({"encoding", "tool_name"})
@@ -221,10 +220,3 @@ class Quotes:
             if line.strip() in self._lines:
                 return True
         return any(piece in text for piece in self._longest)
-
-
-def text_of(content: object) -> str:
-    """A content, or arguments, as a text."""
-    if isinstance(content, str):
-        return content
-    return json_codec.dumps_text(list(content) if isinstance(content, Sequence) else content)

@@ -19,7 +19,8 @@ import anyio
 from ctxfs.errors import ConfigError, CorruptContent, CtxfsError, NotStored, SessionNotFound, UnknownItem, WriteFailed
 from ctxfs.errors.checks import names_settings
 from ctxfs.session.archive import without_items
-from ctxfs.session.cleanup.eraser import Eraser, Held, Quotes, checksums, equals, held, related, text_of
+from ctxfs.session.cleanup.eraser import Eraser, Held, Quotes, checksums, equals, held, related
+from ctxfs.session.cleanup.live import text_of
 from ctxfs.session.content.blocks import index_name
 from ctxfs.session.content.file import ContentFile
 from ctxfs.session.content.reader import ContentReader

@@ -229,7 +229,7 @@ def _belongs_to_an_item(stored: Stored) -> bool:
 
 def mentioned(content: object, names: Mapping[bytes, str]) -> Iterator[str]:
     """The ids of the contents that a text, blocks or arguments name. ``names``: the id that each name stands for."""
-    text = _text_of(content)
+    text = text_of(content).encode("utf-8", "surrogatepass")
     # In JSON, the letter of an escape would be the first of a name that follows it; in a plain text it may be that.
     tokens = {*_TOKEN.findall(text), *_TOKEN.findall(_ESCAPE.sub(b" ", text))}
     for token in tokens:
@@ -249,7 +249,8 @@ def _names(stored: Iterable[Stored]) -> dict[bytes, str]:
     return names
 
 
-def _text_of(content: object) -> bytes:
+def text_of(content: object) -> str:
+    """A content, or arguments, as a text."""
     if isinstance(content, str):
-        return content.encode("utf-8", "surrogatepass")
-    return json_codec.dumps_exact(list(content) if isinstance(content, Sequence) else content)
+        return content
+    return json_codec.dumps_text(list(content) if isinstance(content, Sequence) else content)
