@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -221,7 +221,7 @@ def to_content(value: object) -> Content:
         return str.__str__(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return _decode(memoryview(value).cast("B"))
-    if isinstance(value, list | tuple) and _are_blocks(value):
+    if isinstance(value, list | tuple) and value and all(map(_is_block, value)):
         return _checked(value)
     return _to_json(value)
 
@@ -262,12 +262,8 @@ def _to_json(value: object) -> str:
         ) from error
 
 
-def _are_blocks(values: Sequence[object]) -> bool:
-    """Whether these are content blocks that a result may have, and not just dicts that have a type."""
-    return bool(values) and all(map(_is_block, values))
-
-
 def _is_block(value: object) -> bool:
+    """Whether this is a content block that a result may have, and not just a dict that has a type."""
     if not isinstance(value, dict) or not isinstance(value.get("type"), str) or value["type"] not in _REQUIRED:
         return False
     key, kind = _REQUIRED[value["type"]]

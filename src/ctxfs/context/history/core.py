@@ -29,7 +29,7 @@ from ctxfs.eviction.window import CompactionController
 from ctxfs.messages.base import UsageLike
 from ctxfs.messages.items import ContentRange
 from ctxfs.messages.messages import Content, ToolMessage
-from ctxfs.messages.names import NameAllocator, layout_of, path_of
+from ctxfs.messages.names import path_of
 from ctxfs.messages.tokens import count_content, default_counter
 from ctxfs.session.filesystem import ContextFileSystem
 from ctxfs.session.fingerprint import Key, sha256_of
@@ -191,7 +191,7 @@ class HistoryCore:
                 tool=tool,
                 stub=stub,
                 full_bytes=full_bytes,
-                names=self._free_names(),
+                names=self._settings.names_in(self.fs.state),
                 eager=self._settings.at_source([tool.name for tool in self.tools]),
                 policy=self._settings.policy,
                 path_of=partial(path_of, self.fs.base),
@@ -340,10 +340,6 @@ class HistoryCore:
         if self._counter is None:
             self._counter = NotingCounter(self._settings.counter or default_counter(), {})
         return self._counter
-
-    def _free_names(self) -> NameAllocator:
-        state = self.fs.state
-        return NameAllocator(state.ids, layout=layout_of(state.layout, self._settings.file_layout))
 
     def _branch(self, name: str) -> Branch:
         require_kind("branch", name, str, "a name")

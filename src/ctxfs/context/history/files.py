@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from ctxfs.messages.items import ContextItem
 from ctxfs.session.records import Record
@@ -83,7 +84,7 @@ class SessionFiles:
             return run_alone(partial(self.fs.follow, wait_s=self._wait_s))
         if self._size() == self._seen:
             return False
-        self.leased(_nothing)
+        self.leased(checkpoint)  # to take a lease is to take in what others wrote
         return True
 
     def write(self, contents: Sequence[ContextItem], records: Sequence[Record]) -> bool:
@@ -135,7 +136,3 @@ class SessionFiles:
         """Close the session; idempotent."""
         if self.fs.is_open:
             run_alone(self.fs.close)
-
-
-async def _nothing() -> None:
-    pass

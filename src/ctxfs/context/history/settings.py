@@ -31,10 +31,11 @@ from ctxfs.eviction.window import Auto, Window, WindowGuard
 from ctxfs.messages.items import ItemType
 from ctxfs.messages.models.known import warn_unknown
 from ctxfs.messages.models.prices import CacheTtl
-from ctxfs.messages.names import Layout, LayoutName, as_layout
+from ctxfs.messages.names import Layout, LayoutName, NameAllocator, as_layout, layout_of
 from ctxfs.messages.rates import planning_prices
 from ctxfs.messages.tokens import TokenCounter, require_counter
 from ctxfs.session.records import EvictionSet
+from ctxfs.session.state import SessionState
 from ctxfs.tools.base import check_tool_name
 from ctxfs.tools.materialization import Materialize, Materializer
 
@@ -169,6 +170,10 @@ class HistorySettings:
             policy=self.policy,
             reader=self.read_tool,
         )
+
+    def names_in(self, state: SessionState) -> NameAllocator:
+        """What allocates names in a session that has this state; it changes nothing there."""
+        return NameAllocator(state.ids, layout=layout_of(state.layout, self.file_layout))
 
     @property
     def rules(self) -> EvictionSet:

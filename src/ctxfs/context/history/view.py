@@ -40,7 +40,6 @@ from ctxfs.eviction.preview import named_by
 from ctxfs.messages.incoming import Incoming, new_item
 from ctxfs.messages.items import ContentRange, ContextItem, ItemType
 from ctxfs.messages.messages import AssistantMessage, Block, unchanged
-from ctxfs.messages.names import NameAllocator, layout_of
 from ctxfs.messages.tokens import count_block
 from ctxfs.session.fingerprint import Key, sha256_of
 from ctxfs.session.records import CallMade, Decided
@@ -127,9 +126,8 @@ class HistoryView:
         settings = self.settings
         economy = None if settings.priced is None else replace(settings.priced, clock=self._now)
         transcript = Transcript(settings.exact, self.rules.base, economy=economy, policy=settings.policy)
-        names = NameAllocator(self.state.ids, layout=layout_of(self.state.layout, settings.file_layout))
         # No limit: the slots hold all texts anyway, and no event loop waits for this.
-        known = Known(names, IdentifierIndex(max_unread_chars=None))
+        known = Known(settings.names_in(self.state), IdentifierIndex(max_unread_chars=None))
         self._derived = _Derived(transcript, known, version=len(self.decisions))
         self._follow_host()
 

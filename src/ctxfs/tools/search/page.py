@@ -91,16 +91,12 @@ async def _with_context(
         first = max(shown + 1, match.number - context_lines)
         group: list[tuple[Line, str]] = [(match, ":")]
         if first < match.number or until > match.number:
-            around = await _short_lines(reader, first, until)
+            limit = until - first + 1
+            around = await stored_lines(reader, first, limit=limit, max_chars=limit * (MAX_LINE_CHARS + 1))
             group = [(match, ":") if line.number == match.number else (line, "-") for line in around]
         groups.append(group)
         shown = until
     return groups
-
-
-async def _short_lines(reader: ContentReader, first: int, last: int) -> list[Line]:
-    limit = last - first + 1
-    return await stored_lines(reader, first, limit=limit, max_chars=limit * (MAX_LINE_CHARS + 1))
 
 
 def _fitting_groups(groups: list[list[tuple[Line, str]]], budget: int, counter: TokenCounter) -> tuple[int, list[str]]:
