@@ -21,6 +21,13 @@ def test_errors_quote_a_line_and_keep_the_data() -> None:
     assert ConfigError(5).args == (5,)
 
 
+def test_an_unknown_item_says_where_it_was_looked_for_and_what_lists_the_others() -> None:
+    of_session, of_workspace = UnknownItem("c1", session_id="s 1"), UnknownItem("c1", workspace="/data")
+    assert str(of_session) == "no item 'c1' in this session: list the items (`ctxfs ls 's 1'`) to see their ids"
+    assert str(of_workspace) == "no item 'c1' in the workspace /data: query_artifacts() lists what it has"
+    assert of_workspace.told == "no item 'c1' in the workspace /data: use an id or a path that a placeholder names"
+
+
 def test_a_defect_is_logged_without_its_text() -> None:
     secret = " ".join(("a", "secret"))
     with pytest.raises(KeyError) as caught:

@@ -96,6 +96,7 @@ async def test_options_go_into_the_body_as_they_are() -> None:
     assert (request["max_tokens"], request["temperature"], request["top_k"]) == (7, 0.5, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_failures_are_tried_again_like_any_other_models() -> None:
     turns: list[Any] = [Broken(turn="half of an answer", after_events=1), Failure.rate_limited(0), "done"]

@@ -58,6 +58,7 @@ class Overwriting(OnObjects):
     network_bucket = OverwritingBucket
 
 
+@pytest.mark.slow
 def test_a_store_that_writes_without_the_condition_is_found_out() -> None:
     failed = found_out(Overwriting())
     assert "test_a_writer_that_was_stopped_past_its_lease_is_fenced" in failed

@@ -202,6 +202,7 @@ class SilentBucket(NetworkBucket):
         return super().get(key)
 
 
+@pytest.mark.slow
 def test_a_timeout_around_a_query_ends_it_though_the_server_is_silent() -> None:
     """The agent's next query, or the next opening, shows what became of it."""
     network, objects = Network(), MemoryBucket()

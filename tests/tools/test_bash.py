@@ -283,6 +283,7 @@ async def test_logs_are_numbered_over_the_whole_session(tmp_path: Path) -> None:
 # Ends ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_time_out_ends_the_whole_process_group(tmp_path: Path) -> None:
     # A shell that has not come to its echo when the time is over says nothing: the next one gets more time.
     async with session(tmp_path) as fs:
@@ -302,6 +303,7 @@ async def test_what_runs_in_the_background_ends_with_its_command(tmp_path: Path)
     await wait_for_end(int(log_of(tmp_path)))
 
 
+@pytest.mark.slow
 async def test_a_process_that_left_the_group_cannot_hold_the_call(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -352,6 +354,7 @@ async def test_commands_get_no_input(tmp_path: Path) -> None:
         assert (await run(fs, "cat")).content == "[exit code 0]"
 
 
+@pytest.mark.slow
 async def test_what_a_slow_disk_had_no_time_for_is_still_taken_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
