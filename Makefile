@@ -1,6 +1,6 @@
 # make demo    see it work, without a key
-# make quick   a minute's choice: the first case of each test that is not slow and not left out of the coverage of the pure core,
-#              on one event loop, with few examples; no proofs, no coverage
+# make quick   the core in a minute: the first case of each of its tests that is not slow and not left out of the coverage, on one
+#              event loop, with few examples; no proofs, and none of the clients, the command line and the rooms around
 # make test    the tests; every run tries the same examples. The fast ones of the pure core must cover it.
 #              A test that fails is run again, alone; if it passes then, the last lines name it
 #              What starts a server, a browser or programs, and what takes more than a second, such as proofs that play
@@ -40,7 +40,8 @@ LIVE_MODEL ?=
 PYTEST := $(BIN)/python -m pytest
 TESTS := $(BIN)/python scripts/run_tests.py
 PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=worksteal
-QUICK := --first-case --ignore=tests/prove -m 'not slow and not service and not not_measured' -k 'not trio'
+NOT_QUICK := ab cli frameworks llm prove recordings replay serve telemetry testing view
+QUICK := --first-case $(NOT_QUICK:%=--ignore=tests/%) -m 'not slow and not service and not not_measured' -k 'not trio'
 ifndef SEED
 SEED := $(strip $(shell od -An -N4 -tu4 /dev/urandom))
 endif
