@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from ctxfs.cli.app import run
@@ -159,8 +160,6 @@ def _as(server: Postgres, *, user: str | None = None, database: str | None = Non
 
 
 def _execute(server: Postgres, *statements: str) -> None:
-    import psycopg
-
     with psycopg.connect(server.url, autocommit=True) as connection:
         for statement in statements:
             connection.execute(statement.encode())
@@ -226,8 +225,6 @@ def test_the_tables_of_another_version_are_refused(server: Postgres) -> None:
 
 
 def _change_version(url: str, version: int) -> None:
-    import psycopg
-
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("update ctxfs_meta set version = %s", (version,))
 
@@ -286,8 +283,6 @@ def _use_at_once(bucket: PostgresBucket, count: int) -> None:
 
 
 def _connections(url: str, name: str) -> int:
-    import psycopg
-
     with psycopg.connect(url) as connection:
         row = connection.execute("select count(*) from pg_stat_activity where application_name = %s", (name,))
         count: int = (row.fetchone() or (0,))[0]
