@@ -699,6 +699,10 @@ async def test_tools_have_the_names_that_the_list_gives(tmp_path: Path) -> None:
         done = await op_on(service).process(result_of(LARGE))
         tools = by_name(workspace_tools(service, "one"))
         assert {*re.findall(r"(\w+)\(", done.content.split("Read it with")[1])} <= tools.keys()
+        for tool in tools.values():
+            takes = tool.input_schema["properties"]
+            named = re.findall(r"`(\w+)`", " ".join(str(argument.get("description")) for argument in takes.values()))
+            assert {*named} <= takes.keys(), tool.name
         page = await tools["get_knowledge_by_id"].run({"artifact_id": "call_1"})
         assert str(page.content).startswith("1\tline 1 of a large result\n")
         assert "next: offset=" in str(page.content), "bounded, and it says how to go on"

@@ -1,6 +1,6 @@
 """How the system's errors become ours: the one place where OSError is read.
 
-Troubles with stores on servers are counted here, for whoever watches the process.
+Failures of stores on servers are counted here: telemetry reports them.
 """
 
 import errno

@@ -235,7 +235,7 @@ async def list_page(
 P = ParamSpec("P")
 
 CharOffset = Annotated[
-    int | None, Field(ge=0, le=MAX_POSITION, description="Read line `offset` only, from this character (from 0) on")
+    int | None, Field(ge=0, le=MAX_POSITION, description="Read the first line only, from this character (from 0) on")
 ]
 
 _CALL_AGAIN = "Call the tool that gave it again only if it changes nothing."

@@ -16,7 +16,7 @@ from ctxfs.errors import ConfigError
 from ctxfs.errors.spelling import did_you_mean
 
 _SPACE = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-"""What may stand between two tokens; clients that read comments are many, and those that do not refuse them."""
+"""What may stand between two tokens. Many clients read comments; the others refuse a file that has any."""
 
 Entry = Mapping[str, Any]
 """What a client knows of one server."""

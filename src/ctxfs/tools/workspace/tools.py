@@ -26,6 +26,7 @@ from ctxfs.tools.stored import (
     DEFAULT_MAX_TOKENS,
     MAX_LIMIT_LINES,
     MIN_PAGE_TOKENS,
+    CharOffset,
     Scope,
     list_page,
     read_page,
@@ -35,9 +36,6 @@ from ctxfs.tools.workspace.artifacts import TOOL_RESULT, ArtifactInfo, info_of
 from ctxfs.tools.workspace.service import GET_BY_ID, GET_BY_LINES, GREP, INFO, QUERY, KnowledgeService
 
 ArtifactId = Annotated[str, Field(description="The id in <knowledge_list>, or one that query_artifacts lists")]
-CharOffset = Annotated[
-    int | None, Field(ge=0, le=MAX_POSITION, description="Read the first line only, from this character (0-based) on")
-]
 FirstEntry = Annotated[int, Field(ge=1, le=MAX_POSITION, description="The first entry, counted from 1")]
 
 
